@@ -1,0 +1,88 @@
+"""Files that are either whole or absent: atomic writes, checksums, the cache folder.
+
+A reader never sees a half-written file: contents go to a temporary name in the same folder, are flushed to disk, and
+are renamed into place.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+CACHE_VARIABLE = "JAXALIGN_CACHE"
+
+
+def cache_dir() -> Path:
+    """The folder for downloads, converted models and features: `JAXALIGN_CACHE`, else the platform's cache folder."""
+    if configured := os.environ.get(CACHE_VARIABLE):
+        return Path(configured).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("jaxalign"))
+
+
+def sha256(path: Path, chunk: int = 1 << 20) -> str:
+    """The hexadecimal SHA-256 of a file, read in pieces of `chunk` bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(chunk):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _flush(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Writes `content` to `path`, creating its folder; readers see the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode() if isinstance(content, str) else content
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            _flush(file)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes `value` as indented JSON, atomically. Non-finite numbers are refused: they are not JSON."""
+    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Gives a temporary folder that becomes `path` when the block ends, and vanishes when the block fails.
+
+    When another process finished the same folder meanwhile, its result is kept and this one is dropped.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+    try:
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                with file.open("rb+") as handle:
+                    _flush(handle)
+        # mkdtemp makes a private folder; a shared cache needs the usual permissions.
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o777 & ~umask)
+        try:
+            os.rename(temporary, path)
+        except OSError:
+            if not path.is_dir():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,54 @@
+"""Settings for the whole suite: eight CPU devices, strict promotion, fresh keys, no network, no surprises.
+
+The environment is set before JAX is first imported, since JAX reads it once.
+"""
+
+import os
+
+os.environ["JAX_PLATFORMS"] = os.environ.get("JAXALIGN_TEST_PLATFORMS", "cpu")
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+os.environ["MPLBACKEND"] = "Agg"
+
+from pathlib import Path  # noqa: E402
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
+
+# Mixed dtypes and silent rank promotion hide mistakes: a float32 reward added to a bfloat16 logit, [batch] to
+# [batch, k].
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--shapes", action="store_true", help="check jaxtyping shapes at run time (slower)")
+
+
+def pytest_configure(config):
+    if config.getoption("--shapes"):
+        from jaxtyping import install_import_hook
+
+        config.stash["shapes"] = install_import_hook("jaxalign", "beartype.beartype")
+
+
+@pytest.fixture
+def key():
+    """A function that gives a new random key at each call, so that no test uses a key twice."""
+    state = [0]
+
+    def dispense():
+        state[0] += 1
+        return jax.random.key(state[0])
+
+    return dispense
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real data and reference outputs; a test that needs it skips where there is none."""
+    folder = os.environ.get("JAXALIGN_SHARED")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("JAXALIGN_SHARED does not name a folder: real data and reference outputs are not here")
+    return Path(folder)
