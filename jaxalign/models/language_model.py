@@ -1,0 +1,86 @@
+"""A language model ready for use: config, parameters, tokenizer, and where they came from."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from jaxalign.errors import ModelError
+from jaxalign.models.config import DecoderConfig, read_config, to_hugging_face
+from jaxalign.models.sharding import ShardingRules, param_shardings
+from jaxalign.models.tokenizer import Tokenizer
+from jaxalign.models.transformer import Layers, Params, init_params
+from jaxalign.models.weights import load_params
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanguageModel:
+    """Config, parameters and tokenizer of a frozen language model.
+
+    Attributes:
+      config: sizes.
+      params: the parameter tree of `transformer`.
+      tokenizer: text to ids and back; None for random weights, which then take ids only.
+      name: the name or folder it was loaded by.
+    """
+
+    config: DecoderConfig
+    params: Params
+    tokenizer: Tokenizer | None
+    name: str
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """Name and hashes of config and tokenizer: what a reward model must have been fitted on to be used here."""
+        config = json.dumps(to_hugging_face(self.config), sort_keys=True)
+        return {
+            "name": Path(self.name).name,
+            "config": hashlib.sha256(config.encode()).hexdigest(),
+            "tokenizer": self.tokenizer.fingerprint if self.tokenizer else "none",
+        }
+
+
+def load(
+    name: str,
+    *,
+    dtype: str = "float32",
+    layers: Layers = "unrolled",
+    mesh: Mesh | None = None,
+    rules: ShardingRules | None = None,
+) -> LanguageModel:
+    """Loads a language model by name (fetching it if need be), by hub id, or from a Hugging Face folder.
+
+    Args:
+      name: for instance `smollm2-135m-instruct`; see `hub.resolve`.
+      dtype: `float32` or `bfloat16`, of the parameters in memory.
+      layers: `unrolled` for the fastest decoding, `scanned` to compile deep models quickly.
+      mesh: devices to spread the parameters over; default: the first device.
+      rules: which logical axes are split over which mesh axes.
+
+    Raises:
+      ModelError: the folder lacks a config, weights or a tokenizer, or they do not fit each other.
+      DownloadError: the model is neither here nor to be had.
+    """
+    from jaxalign.models.hub import resolve
+
+    if dtype not in ("float32", "bfloat16"):
+        raise ModelError(f"dtype {dtype!r} is not supported; use float32 or bfloat16")
+    folder = resolve(name)
+    config = read_config(folder)
+    tokenizer = Tokenizer.from_folder(folder)
+    tokenizer.check_vocab(config.vocab_size)
+    shardings = None if mesh is None else param_shardings(config, mesh, rules, layers)
+    params = load_params(folder, config, dtype=dtype, layers=layers, shardings=shardings)
+    return LanguageModel(config=config, params=params, tokenizer=tokenizer, name=name)
+
+
+def random(
+    config: DecoderConfig, *, dtype: Any = "float32", layers: Layers = "unrolled", seed: int = 0
+) -> LanguageModel:
+    """A model with random weights and no tokenizer: for benchmarks of any shape, and for tests."""
+    params = init_params(config, seed=seed, dtype=jax.numpy.dtype(dtype), layers=layers)
+    return LanguageModel(config=config, params=params, tokenizer=None, name="random")
