@@ -202,7 +202,7 @@ class _Check:
             self.identical.add(f"{self.source}, line {line}, field 'rejected': is the same text as 'chosen'")
         if item.is_tie:
             self.ties += 1
-            return *sorted((item.chosen, item.rejected)), 2
+            return min(item.chosen, item.rejected), max(item.chosen, item.rejected), 2
         preferred, other = (item.chosen, item.rejected) if item.label > 0.5 else (item.rejected, item.chosen)
         return (preferred, other, 0) if preferred <= other else (other, preferred, 1)
 
@@ -232,10 +232,10 @@ class _Check:
         opposite = Finding(
             "contradictory pairs", "The user preferred either response at some time: keep one row, or label it 0.5."
         )
-        pair, side = np.asarray(self.pair, dtype=np.int64), np.asarray(self.side, dtype=np.int8)
+        pair, side = np.asarray(self.pair, dtype=np.int64), self.side
         for rows in _shared(pair):
             first: dict[int, int] = {}
-            for row in rows:
+            for row in rows.tolist():
                 if side[row] in first:
                     same.add(f"{self.source}, line {lines[row]}: repeats line {lines[first[side[row]]]}")
                 elif side[row] < 2 and 1 - side[row] in first:

@@ -1,8 +1,8 @@
 """Rows from files: `.jsonl`, `.jsonl.gz` and `.parquet`, one at a time, each error with its line.
 
-The reader never holds more than one line (or one Parquet batch). A byte order mark, Windows line ends, blank lines and a
-missing final newline make no difference. What cannot be read is refused by line: broken JSON, a cut-off last line, NUL
-bytes, bytes that are not UTF-8, lines over `MAX_LINE_BYTES`.
+The reader never holds more than one line (or one Parquet batch). A byte order mark, Windows line ends, blank lines and
+a missing final newline make no difference. What cannot be read is refused by line: broken JSON, a cut-off last line,
+NUL bytes, bytes that are not UTF-8, lines over `MAX_LINE_BYTES`.
 """
 
 import gzip
@@ -50,7 +50,7 @@ def rows_of(path: Path) -> Iterator[tuple[int, Any]]:
         raise DataError(f"{path} has no known ending. Rename it to .jsonl, .jsonl.gz or .parquet, after its format.")
 
 
-def _json_rows(file: IO[bytes], path: Path) -> Iterator[tuple[int, Any]]:
+def _json_rows(file: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[tuple[int, Any]]:
     number = 0
     try:
         while line := file.readline(MAX_LINE_BYTES + 1):
@@ -163,10 +163,11 @@ def _load(path: Path, parse: Callable[[Any], Row], drop_invalid: bool) -> list[R
 
 
 def load_preferences(path: str | Path, *, drop_invalid: bool = False) -> list[Preference]:
-    """All preferences of a file, or of a folder of UKPConvArg1 (`arguments.jsonl` and `votes.csv`, or the official XML).
+    """All preferences of a file, or of a folder of UKPConvArg1 (either of its two layouts).
 
     Args:
-      path: `.jsonl`, `.jsonl.gz`, `.parquet`, or such a folder.
+      path: `.jsonl`, `.jsonl.gz`, `.parquet`, or a folder with `arguments.jsonl` and `votes.csv`, or with the official
+        XML files.
       drop_invalid: leave out the rows that break the schema, and log how many, instead of failing on the first one.
 
     Raises:

@@ -1,8 +1,8 @@
 """What a row of preference data is, and the checks that one row must pass.
 
-A row arrives as a dictionary, from a line of JSON or a record of a Parquet file, in any of the accepted forms, and leaves
-as a `Preference` or a `Completion` in one normal form: ids are strings, a prompt is a string or a tuple of messages, a
-response is one string. `docs/data.md` shows every accepted form.
+A row arrives as a dictionary, from a line of JSON or a record of a Parquet file, in any of the accepted forms, and
+leaves as a `Preference` or a `Completion` in one normal form: ids are strings, a prompt is a string or a tuple of
+messages, a response is one string. `docs/data.md` shows every accepted form.
 """
 
 import dataclasses

@@ -15,9 +15,10 @@ from jaxalign.errors import DataError
 SOURCE = Source(
     name="acl_titles",
     title="ACL Anthology titles",
-    description="One row an author of a paper: the abstract is the prompt, the title the completion, the paper the group. "
-    "A title belongs to each of its authors, so 'own text' means co-authored text. From the official XML: papers of "
-    "2016 and later, authors with at least 8 of them; an author is the Anthology's id where it states one, else the name.",
+    description="One row an author of a paper: the abstract is the prompt, the title the completion, the paper the "
+    "group. A title belongs to each of its authors, so 'own text' means co-authored text. From the official XML: "
+    "papers of 2016 and later, authors with at least 8 of them; an author is the Anthology's id where it has one, or "
+    "the name.",
     homepage="https://github.com/acl-org/acl-anthology (folder data/xml)",
     licence="CC BY 4.0 (papers of 2016 and later)",
     citation="""@misc{acl-anthology,

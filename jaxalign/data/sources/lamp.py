@@ -42,9 +42,9 @@ def _source(number: int, what: str) -> Source:
     return Source(
         name=f"lamp{number}",
         title=f"LaMP-{number}",
-        description=f"{what} Profile items are rows of split 'support', the question's output the row of split 'query', "
-        "so that the profile is the user's history. Two items with one text are one group, also across users. A test part "
-        "without published outputs gives history only.",
+        description=f"{what} Profile items are rows of split 'support', the question's output is the row of split "
+        "'query', so that the profile is the user's history. Two items with one text are one group, also across users. "
+        "A test part without published outputs gives history only.",
         homepage="https://lamp-benchmark.github.io/download",
         licence=_LICENCE,
         citation=_CITATION,

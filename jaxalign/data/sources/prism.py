@@ -13,8 +13,8 @@ SOURCE = Source(
     name="prism",
     title="PRISM",
     description="One row for each reply that a person did not choose: chosen is the reply that they went on with, the "
-    "prompt the conversation so far (their messages and the chosen replies), the group the conversation, the margin the "
-    "difference of the two scores (1 to 100) over 100, at least 0. Turns in which nothing was chosen end a "
+    "prompt the conversation so far (their messages and the chosen replies), the group the conversation, the margin "
+    "the difference of the two scores (1 to 100) over 100, at least 0. A turn in which nothing was chosen ends a "
     "conversation; a reply with the same text as the chosen one is no pair.",
     homepage=f"https://huggingface.co/datasets/HannahRoseKirk/prism-alignment/tree/{_REVISION}",
     licence="texts that people wrote: CC BY 4.0; replies of models: CC BY-NC 4.0 and the models' own terms",

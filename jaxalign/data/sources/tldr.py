@@ -14,11 +14,11 @@ _PARQUET = f"https://huggingface.co/datasets/openai/summarize_from_feedback/reso
 SOURCE = Source(
     name="tldr",
     title="OpenAI TL;DR comparisons",
-    description="One row a comparison: the user is the worker, the group the post, labels as the workers gave them (some "
-    "papers replace them by length). Comparisons of news articles (CNN/DM) are left out. valid1 and valid2 are "
+    description="One row a comparison: the user is the worker, the group the post, labels as the workers gave them "
+    "(some papers replace them by length). Comparisons of news articles (CNN/DM) are left out. valid1 and valid2 are "
     "'validation'. Summaries are kept to the letter, with the space that most begin with.",
     homepage="https://github.com/openai/summarize-from-feedback",
-    licence="as the authors state: modified MIT (code); the posts are Reddit's, by their authors",
+    licence="modified MIT (code and feedback); not for the Reddit posts, see https://zenodo.org/record/1168855",
     citation="""@inproceedings{stiennon2020learning,
   title = {Learning to summarize from human feedback},
   author = {Stiennon, Nisan and Ouyang, Long and Wu, Jeff and Ziegler, Daniel M. and Lowe, Ryan and Voss, Chelsea and

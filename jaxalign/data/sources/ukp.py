@@ -14,9 +14,9 @@ from jaxalign.errors import DataError
 SOURCE = Source(
     name="ukp",
     title="UKPConvArg1",
-    description="One row a vote. A vote 'equal' is a tie. The group is the pair of texts, since several people judged it; "
-    "arguments of a debate with the same text count as one, so that no pair of texts can cross a split. A vote between "
-    "two copies of one text is a tie, whatever was voted.",
+    description="One row a vote. A vote 'equal' is a tie. The group is the pair of texts, since several people judged "
+    "it; arguments of a debate with the same text count as one, so that no pair of texts can cross a split. A "
+    "vote between two copies of one text is a tie, whatever was voted.",
     homepage="https://github.com/UKPLab/acl2016-convincing-arguments/tree/a5e39538e0e55a2e9f417ef3c86e7e62610f464b"
     "/data/UKPConvArg1-full-XML",
     licence="CC BY 4.0; arguments from createdebate.com (CC BY 3.0) and convinceme.net (public domain)",
