@@ -75,7 +75,7 @@ def _attend(query, key, value, cache_keys, cache_values, start, stop):
     value = value.transpose(0, 2, 1, 3)[:, :, :, None]
     scores = product("bnqgd,bnsd->bnqgs", grouped, cache_keys)
     own = jnp.sum(grouped.astype(jnp.float32) * key.astype(jnp.float32), axis=-1, keepdims=True)
-    slot = jnp.arange(cache_keys.shape[2], dtype=jnp.int32)
+    slot = jnp.arange(cache_keys.shape[2], dtype=jnp.int32)[None, None]
     visible = (slot >= start[:, None, None]) & (slot < stop[:, :, None])
     scores = jnp.where(visible[:, None, :, None, :], scores, _MASKED)
     # A softmax over cache and self, without joining the two into one array.

@@ -1,0 +1,90 @@
+"""Whether a guidance fits a language model and a batch: asked before any work."""
+
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from jaxalign.decoding.guidance import AutoregressiveReward, Ensemble, Guidance, RewardHead, SeparateRewardModel, Sum
+from jaxalign.decoding.guidance.value_head import VocabularyValue
+from jaxalign.errors import InputError, ModelError
+from jaxalign.models.language_model import LanguageModel
+
+
+def terms_of(guidance: Guidance | None) -> Iterator[Guidance]:
+    """The guidance and, for a sum or an ensemble, everything in it."""
+    if guidance is None:
+        return
+    yield guidance
+    inner = guidance.terms if isinstance(guidance, Sum) else guidance.members if isinstance(guidance, Ensemble) else ()
+    for term in inner:
+        yield from terms_of(term)
+
+
+def context_of(lm: LanguageModel, guidance: Guidance | None) -> int:
+    """Longest sequence in tokens that the language model and every model of the guidance can encode."""
+    models = [t.config for t in terms_of(guidance) if isinstance(t, (SeparateRewardModel, AutoregressiveReward))]
+    return min(config.max_position for config in [lm.config, *models])
+
+
+def check_guidance(lm: LanguageModel, guidance: Guidance | None, user: np.ndarray, top_k: np.ndarray) -> None:
+    """Refuses what cannot work.
+
+    Args:
+      lm: the language model.
+      guidance: or None.
+      user: `[batch]` user indices.
+      top_k: `[batch]` numbers of candidates.
+
+    Raises:
+      InputError: a weight that is negative or not finite, k out of range, an unknown user.
+      ModelError: a model or head of another vocabulary or width.
+    """
+    if guidance is None:
+        if top_k.max() > lm.config.vocab_size:
+            raise InputError(f"top_k = {top_k.max()} exceeds the vocabulary of {lm.config.vocab_size}")
+        return
+    if guidance.scores_candidates:
+        if (bad := np.flatnonzero((top_k < 1) | (top_k > lm.config.vocab_size))).size:
+            row = bad[0]
+            raise InputError(f"top_k = {top_k[row]} in row {row}: between 1 and {lm.config.vocab_size} is needed")
+    for term in terms_of(guidance):
+        name = type(term).__name__
+        weight = np.asarray(term.weight, np.float32)
+        if not np.all(np.isfinite(weight) & (weight >= 0)):
+            raise InputError(f"{name}: weight = {term.weight} must be finite and not negative")
+        if weight.ndim > 1 or (weight.ndim == 1 and weight.size not in (1, len(user))):
+            raise InputError(f"{name}: weight has shape {weight.shape}; a number or one per prompt is needed")
+        if isinstance(term, (SeparateRewardModel, AutoregressiveReward)) and (
+            term.config.vocab_size != lm.config.vocab_size
+        ):
+            raise ModelError(
+                f"{name}: its vocabulary has {term.config.vocab_size} tokens and the language model's "
+                f"{lm.config.vocab_size}: both must share one tokenizer"
+            )
+        if isinstance(term, VocabularyValue) and term.up.shape[0] != lm.config.vocab_size:
+            raise ModelError(f"{name}: it has values for {term.up.shape[0]} tokens, the model {lm.config.vocab_size}")
+        if isinstance(term, (RewardHead, SeparateRewardModel)):
+            _check_users(name, term.users, user)
+            _check_width(name, term, lm.config.hidden_size if isinstance(term, RewardHead) else term.config.hidden_size)
+
+
+def _check_users(name: str, users, user: np.ndarray) -> None:
+    counts = {leaf.shape[0] for leaf in jax.tree.leaves(users)}
+    if len(counts) > 1:
+        raise ModelError(f"{name}: per-user parameters disagree on the number of users: {sorted(counts)}")
+    if counts and user.max() >= (count := counts.pop()):
+        raise InputError(f"unknown user: index {user.max()}, and {name} has parameters for {count} users")
+
+
+def _check_width(name: str, term, width: int) -> None:
+    """Runs the reward function on shapes alone: a head of another width is found before anything is computed."""
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), term.users)
+    hidden = jax.ShapeDtypeStruct((2, width), np.dtype("float32"))
+    prompt = jax.ShapeDtypeStruct((width,), np.dtype("float32"))
+    try:
+        out = jax.eval_shape(term.function, term.shared, one, hidden, prompt)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{name}: its reward function does not take hidden states of width {width}: {error}") from None
+    if out.shape != (2,):
+        raise ModelError(f"{name}: its reward function gives shape {out.shape} for 2 hidden states; (2,) is needed")

@@ -1,0 +1,204 @@
+"""Text in, text out: prompts of any length and number through the decode loop, batch by batch."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxalign.decoding import loop
+from jaxalign.decoding.buckets import bucket, power_of_two
+from jaxalign.decoding.checks import check_guidance, context_of
+from jaxalign.decoding.guidance.base import Guidance
+from jaxalign.decoding.prompts import Prompt, encode_prompts
+from jaxalign.decoding.rows import StopReason, make_rows
+from jaxalign.decoding.selection import Greedy, Sample, Selection
+from jaxalign.errors import InputError
+from jaxalign.models.language_model import LanguageModel
+from jaxalign.models.tokenizer import left_pad
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+    """What came of one prompt.
+
+    Attributes:
+      tokens: the chosen token ids; the last one is the end token where `stop_reason` is `end_token`.
+      text: the tokens as text, without special tokens; None for a model without a tokenizer.
+      stop_reason: `end_token`, `length`, `cache_full` or `non_finite`.
+      prompt_tokens: length of the prompt in tokens, after any cut.
+      prompt_cut: tokens that were cut from the left of a prompt that was too long.
+      records: per-token lists (see `loop.Records`) where they were asked for.
+    """
+
+    tokens: list[int]
+    text: str | None
+    stop_reason: str
+    prompt_tokens: int
+    prompt_cut: int = 0
+    records: dict[str, list] | None = None
+
+
+def generate(
+    lm: LanguageModel,
+    prompts: Sequence[Prompt],
+    *,
+    guidance: Guidance | None = None,
+    selection: Selection | None = None,
+    max_new_tokens: "int | Sequence[int]" = 128,
+    user: "int | Sequence[int]" = 0,
+    top_k: "int | Sequence[int] | None" = None,
+    top_p: "float | Sequence[float]" = 1.0,
+    temperature: "float | Sequence[float]" = 0.0,
+    seed: "int | Sequence[int]" = 0,
+    request: Sequence[int] | None = None,
+    ignore_eos: bool = False,
+    on_long_prompt: str = "error",
+    batch_size: int = 32,
+    record: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> list[Generation]:
+    """Generates one response per prompt.
+
+    Args:
+      lm: the language model.
+      prompts: each a text (made one user message of the chat template), a list of chat messages, or a list of ids
+        (taken as they are).
+      guidance: added to the model's log-probabilities; None for plain decoding.
+      selection: default `Greedy`, or `Sample` when any temperature is above 0.
+      max_new_tokens: limit per prompt, in tokens.
+      user: index into the users of the guidance's parameters, per prompt.
+      top_k: with a candidate guidance, how many candidates (default 10); else how many of the most probable tokens may
+        be sampled (default 0, all).
+      top_p: nucleus of plain sampling.
+      temperature: 0 is greedy.
+      seed: of the random draws, with the request's number.
+      request: a number per prompt, default its place in the list; the draws of a request depend on its seed and number
+        and not on its neighbours.
+      ignore_eos: run to the limit whatever is produced.
+      on_long_prompt: `error`, or `truncate_left` to cut prompts that leave no room, with a count in the result.
+      batch_size: rows that are decoded together; prompts are sorted by length into batches.
+      record: keep per-token records.
+      progress: called with the number of prompts finished since the last call.
+
+    Raises:
+      InputError: no prompts, an empty prompt, a prompt that does not fit, or a setting out of range; before any work.
+      ModelError: a guidance that does not fit the model.
+    """
+    results: list[Generation | None] = [None] * len(prompts)
+    for index, result in stream(
+        lm,
+        prompts,
+        guidance=guidance,
+        selection=selection,
+        max_new_tokens=max_new_tokens,
+        user=user,
+        top_k=top_k,
+        top_p=top_p,
+        temperature=temperature,
+        seed=seed,
+        request=request,
+        ignore_eos=ignore_eos,
+        on_long_prompt=on_long_prompt,
+        batch_size=batch_size,
+        record=record,
+    ):
+        results[index] = result
+        if progress is not None:
+            progress(1)
+    return results  # type: ignore[return-value]
+
+
+def stream(
+    lm: LanguageModel,
+    prompts: Sequence[Prompt],
+    *,
+    guidance: Guidance | None = None,
+    selection: Selection | None = None,
+    max_new_tokens: "int | Sequence[int]" = 128,
+    user: "int | Sequence[int]" = 0,
+    top_k: "int | Sequence[int] | None" = None,
+    top_p: "float | Sequence[float]" = 1.0,
+    temperature: "float | Sequence[float]" = 0.0,
+    seed: "int | Sequence[int]" = 0,
+    request: Sequence[int] | None = None,
+    ignore_eos: bool = False,
+    on_long_prompt: str = "error",
+    batch_size: int = 32,
+    record: bool = False,
+) -> Iterator[tuple[int, Generation]]:
+    """As `generate`, giving (place in the list, result) as each batch finishes. Input is checked at the first step."""
+    if batch_size < 1:
+        raise InputError(f"batch_size = {batch_size}: at least 1 is needed")
+    candidates = guidance is not None and guidance.scores_candidates
+    count = len(prompts)
+    wanted = np.broadcast_to(np.asarray(max_new_tokens, np.int32), (count,))
+    settings: dict[str, np.ndarray] = {
+        "user": np.broadcast_to(np.asarray(user, np.int32), (count,)),
+        "top_k": np.broadcast_to(np.asarray((10 if candidates else 0) if top_k is None else top_k, np.int32), (count,)),
+        "top_p": np.broadcast_to(np.asarray(top_p, np.float32), (count,)),
+        "temperature": np.broadcast_to(np.asarray(temperature, np.float32), (count,)),
+        "seed": np.broadcast_to(np.asarray(seed, np.uint32), (count,)),
+        "request": np.arange(count) if request is None else np.asarray(request),
+        "max_new_tokens": wanted,
+    }
+    make_rows(count, **settings)  # checks the values of all rows before any work
+    context = context_of(lm, guidance)
+    encoded = encode_prompts(lm.tokenizer, prompts, context, on_long_prompt, lm.config.vocab_size)
+    check_guidance(lm, guidance, settings["user"], settings["top_k"])
+    if selection is None:
+        selection = _selection(candidates, settings)
+    end_ids = () if ignore_eos or lm.tokenizer is None else lm.tokenizer.end_ids
+    pad_id = 0 if lm.tokenizer is None else lm.tokenizer.pad_id
+    # Longest first: when memory does not suffice, that shows at once.
+    order = sorted(range(count), key=lambda i: -len(encoded[i].ids))
+    for first in range(0, count, batch_size):
+        index = order[first : first + batch_size]
+        size = min(power_of_two(len(index)), batch_size)
+        padded = np.asarray(index + [index[-1]] * (size - len(index)))
+        # A token needs room in the context; what does not fit is not asked for.
+        program = loop.Program(
+            config=lm.config,
+            context=context,
+            max_tokens=bucket(int(wanted[index].max())),
+            max_top_k=int(settings["top_k"][index].max()) if candidates else 0,
+            end_ids=end_ids,
+            pad_id=pad_id,
+            record=record,
+        )
+        length = min(bucket(max(len(encoded[i].ids) for i in index)), context)
+        tokens, lengths = left_pad([encoded[i].ids for i in padded], length, pad_id)
+        rows = make_rows(size, **{name: value[padded] for name, value in settings.items()})
+        real = jnp.arange(size) < len(index)
+        state = loop.start(program, lm.params, guidance, selection, rows, tokens, lengths, real)
+        state = loop.decode(program, lm.params, guidance, selection, rows, state)
+        yield from _results(lm, encoded, index, state)
+
+
+def _selection(candidates: bool, settings: dict[str, np.ndarray]) -> Selection:
+    if not settings["temperature"].any():
+        return Greedy()
+    if candidates:
+        return Sample()
+    return Sample(max_top_k=int(settings["top_k"].max()), use_top_p=bool((settings["top_p"] < 1).any()))
+
+
+def _results(lm: LanguageModel, encoded, index: Sequence[int], state: loop.State) -> Iterator[tuple[int, Generation]]:
+    tokens, counts, reasons = (np.asarray(x) for x in (state.tokens, state.count, state.reason))
+    records: dict[str, Any] = {}
+    if state.records is not None:
+        records = {name: np.asarray(value) for name, value in state.records._asdict().items()}
+    for row, i in enumerate(index):
+        ids = tokens[row, : counts[row]].tolist()
+        yield (
+            i,
+            Generation(
+                tokens=ids,
+                text=None if lm.tokenizer is None else lm.tokenizer.decode(ids),
+                stop_reason=StopReason(int(reasons[row])).label,
+                prompt_tokens=len(encoded[i].ids),
+                prompt_cut=encoded[i].cut,
+                records={name: value[row, : counts[row]].tolist() for name, value in records.items()} or None,
+            ),
+        )
