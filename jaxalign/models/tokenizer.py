@@ -23,6 +23,7 @@ _BREAK = "\ufdd0"
 # Chat templates look for these in an assistant's earlier turns (to drop old reasoning), so there they stay what they
 # are. They are no turn markers: nothing can be forged with them.
 _REASONING = ("<think>", "</think>")
+_DATE = "26 Jul 2024"  # what Llama 3's templates use where there is no clock
 _ROLE = re.compile(r"[A-Za-z_]+")
 
 
@@ -48,7 +49,8 @@ class Tokenizer:
 
         self.folder = folder
         self._library = library
-        self._template: str | None = library.chat_template if isinstance(library.chat_template, str) else None
+        template = library.chat_template  # one text, or several by name
+        self._template: str | None = template.get("default") if isinstance(template, dict) else template
         definition = json.loads(library.backend_tokenizer.to_str())
         self._markers = _markers(definition, self._template or "")
         self._encoder = tokenizers.Tokenizer.from_str(json.dumps(_breakable(definition, self._markers)))
@@ -56,7 +58,7 @@ class Tokenizer:
         self._start = f"[{starts}]" if starts else None
         self.bos_id: int | None = library.bos_token_id
         # Some tokenizers add it to every text, others leave it to the chat template.
-        self._adds_bos = self.bos_id is not None and self.bos_id in library("a").input_ids
+        self._adds_bos = self.bos_id is not None and library("a").input_ids[:1] == [self.bos_id]
         self.vocab_size: int = 1 + max(library.get_vocab().values())
         self.end_ids = self._find_end_ids()
         pad = library.pad_token_id
@@ -76,7 +78,9 @@ class Tokenizer:
         if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
             raise ModelError(f"{folder}: no tokenizer here (tokenizer.json, tokenizer.model or vocab.json).")
         try:
-            library = _auto_tokenizer().from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+            library = _library_class(folder).from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False
+            )
         except Exception as error:
             # The library raises anything from KeyError to a bare Exception of its Rust part.
             raise ModelError(f"{folder}: cannot read the tokenizer: {type(error).__name__}: {error}") from error
@@ -93,7 +97,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text: nothing added, and markers in it encoded as ordinary characters. May be empty."""
-        return self._encoder.encode(self._break(_clean(text)), add_special_tokens=False).ids
+        return self._encoder.encode(self._break(text), add_special_tokens=False).ids
 
     def raw(self, text: str, where: str = "prompt") -> list[int]:
         """Ids of a text to be continued as it is, without a template; begins with BOS if the tokenizer adds one.
@@ -108,8 +112,10 @@ class Tokenizer:
     def chat(self, messages: Sequence[Message], add_generation_prompt: bool = True, where: str = "prompt") -> list[int]:
         """Ids of a conversation through the chat template, with exactly one BOS if the tokenizer uses one.
 
+        A template that writes today's date (Llama 3) gets a fixed one: ids must not change from day to day.
+
         Args:
-          messages: each with `role` and `content`, both strings.
+          messages: each with `role` and `content`; all values are strings.
           add_generation_prompt: end with the opening of an assistant's turn.
           where: what to call the conversation in an error, for instance `prompts.jsonl line 3`.
 
@@ -120,7 +126,8 @@ class Tokenizer:
             raise InputError(f"{where}: the tokenizer of {self.folder} has no chat template; give text, not messages.")
         _check_messages(messages, where)
         safe = [
-            {**message, "content": self._break(_clean(message["content"]), message["role"])} for message in messages
+            {field: text if field == "role" else self._break(text, message["role"]) for field, text in message.items()}
+            for message in messages
         ]
         rendered = self._render(safe, add_generation_prompt, where)
         return self._one_bos(self._encoder.encode(rendered, add_special_tokens=False).ids)
@@ -186,6 +193,8 @@ class Tokenizer:
             )
 
     def _break(self, text: str, role: str = "user") -> str:
+        """`text` as valid Unicode in which no marker is found; the encoder takes the breaks out again."""
+        text = _clean(text)
         if self._start is None:
             return text
         kept = f"(?!{'|'.join(map(re.escape, _REASONING))})" if role == "assistant" else ""
@@ -196,7 +205,7 @@ class Tokenizer:
 
         try:
             return self._library.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=add_generation_prompt
+                list(messages), tokenize=False, add_generation_prompt=add_generation_prompt, date_string=_DATE
             )
         except jinja2.TemplateError as error:
             raise InputError(f"{where}: the chat template refuses these messages: {error}") from error
@@ -220,7 +229,7 @@ class Tokenizer:
         return tuple(dict.fromkeys(found))
 
     def _end_of_turn(self) -> int | None:
-        """The special token that the template puts right after an assistant's answer."""
+        """The marker that the template puts right after an assistant's answer."""
         if self._template is None:
             return None
         probe = "jaxalign"
@@ -230,8 +239,8 @@ class Tokenizer:
         except InputError:
             return None  # a template for other conversations; the declared end tokens remain
         after = rendered[rendered.rfind(probe) + len(probe) :].lstrip() if probe in rendered else ""
-        special = [token for token in self._library.all_special_tokens if after.startswith(token)]
-        return self._library.convert_tokens_to_ids(max(special, key=len)) if special else None
+        found = [marker for marker in self._markers if after.startswith(marker)]
+        return self._encoder.token_to_id(max(found, key=len)) if found else None
 
 
 def left_pad(rows: Sequence[Sequence[int]], length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
@@ -254,16 +263,21 @@ def left_pad(rows: Sequence[Sequence[int]], length: int, pad_id: int) -> tuple[n
     return tokens, np.array([len(row) for row in rows], np.int32)
 
 
-def _auto_tokenizer() -> Any:
+def _library_class(folder: Path) -> Any:
+    """The class to read `folder` with: what tokenizer.json says, if there is one, else what the model's family does.
+
+    A family's class builds its own pipeline around the vocabulary, and may differ from the file that the model was
+    trained with: transformers 5 reads SmolLM2 (class GPT2Tokenizer) without the rule that splits digits.
+    """
     # transformers warns at import that models need PyTorch. We use none of its models.
     logger = logging.getLogger("transformers")
     silence = lambda record: "PyTorch was not found" not in record.getMessage()  # noqa: E731
     logger.addFilter(silence)
     try:
-        from transformers import AutoTokenizer
+        from transformers import AutoTokenizer, PreTrainedTokenizerFast
     finally:
         logger.removeFilter(silence)
-    return AutoTokenizer
+    return PreTrainedTokenizerFast if (folder / "tokenizer.json").is_file() else AutoTokenizer
 
 
 def _markers(definition: dict[str, Any], template: str) -> list[str]:
@@ -303,6 +317,8 @@ def _clean(text: str) -> str:
 
 
 def _check_messages(messages: Sequence[Message], where: str) -> None:
+    if not isinstance(messages, Sequence):
+        raise InputError(f"{where}: a prompt is a text or a list of messages, not {type(messages).__name__}.")
     if not messages:
         raise InputError(f"{where}: the list of messages is empty.")
     for index, message in enumerate(messages):
@@ -310,9 +326,10 @@ def _check_messages(messages: Sequence[Message], where: str) -> None:
             raise InputError(f"{where}, message {index}: needs the fields 'role' and 'content'.")
         if not isinstance(message["role"], str) or not _ROLE.fullmatch(message["role"]):
             raise InputError(f"{where}, message {index}: role {message['role']!r} is not a word such as 'user'.")
-        if not isinstance(message["content"], str):
-            kind = type(message["content"]).__name__
-            raise InputError(f"{where}, message {index}: content must be a string, not {kind}.")
+        for field, value in message.items():
+            if not isinstance(value, str):
+                kind = type(value).__name__
+                raise InputError(f"{where}, message {index}: field '{field}' must be a string, not {kind}.")
     if not any(message["content"] for message in messages):
         raise InputError(f"{where}: the prompt is empty: no message has any content.")
 
