@@ -1,4 +1,4 @@
-"""`jaxalign env`: what a bug report needs: versions, devices, cache folders, and the variables that change behaviour."""
+"""`jaxalign env`: versions, devices, cache folders and the variables that change behaviour, for a bug report."""
 
 import dataclasses
 import importlib.metadata

