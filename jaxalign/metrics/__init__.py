@@ -1,0 +1,1 @@
+"""Pure functions from predictions to numbers: accuracy, calibration, agreement, overlap, intervals."""

@@ -1,0 +1,1 @@
+"""The published ways to personalise a reward model, one file each."""
