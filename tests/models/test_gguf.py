@@ -13,8 +13,8 @@ from jaxalign.models.gguf import convert, unpermute
 HIDDEN, MIDDLE, LAYERS, VOCAB = 32, 64, 2, 12
 TOKENS = ["<|end|>", "<|im_start|>", "a", "b", "c", "1", "2", "Ġ", "Ġa", "bc", "Ċ", "<think>"]
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['content'] }}<|end|>{% endfor %}"
-# Query and key/value heads. With 9 and 3 (SmolLM2) head_dim is 64 for both, and 8 and 2 tell the counts apart.
-SHAPES = {"8/2": (8, 2, 4), "9/3": (9, 3, 4), "4/4": (4, 4, 8)}
+# Query heads, key/value heads, head width: wide enough that the wrong head count scrambles without an error.
+SHAPES = {"8/2": (8, 2, 8), "9/3": (9, 3, 12), "4/4": (4, 4, 8)}
 
 
 def interleave(rows, heads):
