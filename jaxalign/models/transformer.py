@@ -25,8 +25,13 @@ Layers = Literal["unrolled", "scanned"]
 Params = dict[str, Any]
 
 
-def _param(rngs: nnx.Rngs, shape: tuple[int, ...], axes: tuple[str, ...], dtype, scale: float) -> nnx.Param:
-    """A parameter with the names of its logical axes; `scale` 0 gives ones (norms), negative zeros (biases)."""
+def _param(rngs: nnx.Rngs | None, shape: tuple[int, ...], axes: tuple[str, ...], dtype, scale: float) -> nnx.Param:
+    """A parameter with the names of its logical axes; `scale` 0 gives ones (norms), negative zeros (biases).
+
+    Without `rngs` it is only a shape: tracing the random draws of a deep model takes seconds.
+    """
+    if rngs is None:
+        return nnx.Param(jax.ShapeDtypeStruct(shape, dtype), axes=axes)
     if scale > 0:
         value = (jax.random.normal(rngs.params(), shape, jnp.float32) * scale).astype(dtype)
     else:
@@ -62,7 +67,7 @@ def project(x: jax.Array, weight: jax.Array, inputs: int = 1) -> jax.Array:
 class RMSNorm(nnx.Module):
     """`x / rms(x) * scale`, in float32."""
 
-    def __init__(self, width: int, axis: str, eps: float, *, dtype, rngs: nnx.Rngs):
+    def __init__(self, width: int, axis: str, eps: float, *, dtype, rngs: nnx.Rngs | None):
         self.scale = _param(rngs, (width,), (axis,), dtype, 0)
         self.eps = eps
 
@@ -94,7 +99,7 @@ def rotate(x: jax.Array, angles: jax.Array) -> jax.Array:
 class Attention(nnx.Module):
     """Grouped-query attention with rotary positions; optional biases (Qwen2) and query/key norms (Qwen3)."""
 
-    def __init__(self, config: DecoderConfig, *, dtype, rngs: nnx.Rngs):
+    def __init__(self, config: DecoderConfig, *, dtype, rngs: nnx.Rngs | None):
         d, h, n, hd = config.hidden_size, config.num_heads, config.num_kv_heads, config.head_dim
         make = functools.partial(_param, rngs, dtype=dtype)
         self.query = make((h, hd, d), ("heads", "head_dim", "embed"), scale=d**-0.5)
@@ -137,7 +142,7 @@ class Attention(nnx.Module):
 class MLP(nnx.Module):
     """`down(silu(gate(x)) * up(x))`."""
 
-    def __init__(self, config: DecoderConfig, *, dtype, rngs: nnx.Rngs):
+    def __init__(self, config: DecoderConfig, *, dtype, rngs: nnx.Rngs | None):
         d, f = config.hidden_size, config.intermediate_size
         make = functools.partial(_param, rngs, dtype=dtype)
         self.gate = make((f, d), ("mlp", "embed"), scale=d**-0.5)
@@ -161,7 +166,7 @@ class MLP(nnx.Module):
 class Block(nnx.Module):
     """One layer: attention and MLP, each behind a norm and added to the residual stream."""
 
-    def __init__(self, config: DecoderConfig, *, dtype, rngs: nnx.Rngs):
+    def __init__(self, config: DecoderConfig, *, dtype, rngs: nnx.Rngs | None):
         norm = functools.partial(RMSNorm, config.hidden_size, "embed", config.norm_eps, dtype=dtype, rngs=rngs)
         self.attention_norm, self.mlp_norm = norm(), norm()
         self.attention = Attention(config, dtype=dtype, rngs=rngs)
@@ -176,14 +181,17 @@ class Block(nnx.Module):
 class Decoder(nnx.Module):
     """The language model. See the module's docstring for dtypes and for `layers`."""
 
-    def __init__(self, config: DecoderConfig, *, dtype=jnp.float32, layers: Layers = "unrolled", rngs: nnx.Rngs):
+    def __init__(self, config: DecoderConfig, *, dtype=jnp.float32, layers: Layers = "unrolled", rngs: nnx.Rngs | None):
         d, v = config.hidden_size, config.vocab_size
         self.embed = _param(rngs, (v, d), ("vocab", "embed"), dtype, d**-0.5)
         make = functools.partial(Block, config, dtype=dtype)
-        if layers == "scanned":
-            self.blocks = nnx.vmap(lambda r: make(rngs=r))(rngs.split(config.num_layers))
-        else:
+        if layers == "unrolled":
             self.blocks = nnx.List([make(rngs=rngs) for _ in range(config.num_layers)])
+        elif rngs is None:
+            stack = lambda x: jax.ShapeDtypeStruct((config.num_layers, *x.shape), x.dtype)  # noqa: E731
+            self.blocks = jax.tree.map(stack, make(rngs=None))
+        else:
+            self.blocks = nnx.vmap(lambda r: make(rngs=r))(rngs.split(config.num_layers))
         self.norm = RMSNorm(d, "embed", config.norm_eps, dtype=dtype, rngs=rngs)
         if not config.tie_embeddings:
             self.head = _param(rngs, (v, d), ("vocab", "embed"), dtype, d**-0.5)
@@ -230,10 +238,7 @@ class Decoder(nnx.Module):
 
 @functools.lru_cache(maxsize=64)
 def _structure(config: DecoderConfig, layers: Layers, dtype_name: str):
-    module = nnx.eval_shape(
-        lambda: Decoder(config, dtype=jnp.dtype(dtype_name), layers=layers, rngs=nnx.Rngs(params=0))
-    )
-    return nnx.split(module)
+    return nnx.split(Decoder(config, dtype=jnp.dtype(dtype_name), layers=layers, rngs=None))
 
 
 def abstract_params(config: DecoderConfig, dtype=jnp.bfloat16, layers: Layers = "unrolled") -> Params:
