@@ -3,7 +3,7 @@
 | file | what it holds |
 | --- | --- |
 | `language_model` | `load` a model by name or folder; the `LanguageModel` that everything else takes |
-| `config` | sizes; named released sizes; the reader of `config.json` |
+| `config`, `config_json` | sizes, by name of a release; the reader of `config.json` |
 | `transformer` | the NNX modules; `bind`, `prefill` and `step` |
 | `attention`, `cache` | the one attention primitive and the key/value buffers |
 | `weights` | Hugging Face folders to parameters and back |
@@ -12,7 +12,8 @@
 | `tokenizer` | text and chat messages to ids and back |
 """
 
-from jaxalign.models.config import DecoderConfig, RopeScaling, read_config
+from jaxalign.models.config import DecoderConfig, RopeScaling
+from jaxalign.models.config_json import read_config
 from jaxalign.models.language_model import LanguageModel, load, random
 from jaxalign.models.sharding import ShardingRules
 from jaxalign.models.tokenizer import Tokenizer

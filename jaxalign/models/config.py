@@ -1,15 +1,10 @@
-"""The shape of a decoder-only language model, and its reader for Hugging Face `config.json` files.
+"""The shape of a decoder-only language model.
 
-One frozen dataclass covers the Llama 3, SmolLM2, Mistral, Qwen2/2.5 and Qwen3 families. What the transformer does not
-compute (sliding windows, other rotary scalings, experts, quantised weights) is refused by field and value: a feature
-that is silently ignored gives a model that runs and is wrong.
+One frozen dataclass covers the Llama 3, SmolLM2, Mistral, Qwen2/2.5 and Qwen3 families; `config_json` reads it from a
+Hugging Face folder and writes it back.
 """
 
 import dataclasses
-import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 from jaxalign.errors import ModelError
 
@@ -28,6 +23,12 @@ class RopeScaling:
     low_freq_factor: float
     high_freq_factor: float
     original_max_position: int
+
+    def __post_init__(self):
+        if min(self.factor, self.low_freq_factor, self.original_max_position) <= 0:
+            raise ModelError(f"{self}: factors and positions must be positive")
+        if self.low_freq_factor >= self.high_freq_factor:
+            raise ModelError(f"{self}: low_freq_factor must be below high_freq_factor")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,20 @@ class DecoderConfig:
             raise ModelError(f"num_heads = {self.num_heads} is not a multiple of num_kv_heads = {self.num_kv_heads}")
         if self.head_dim % 2:
             raise ModelError(f"head_dim = {self.head_dim} must be even for rotary embedding")
+        if self.rope_theta <= 0:
+            raise ModelError(f"rope_theta = {self.rope_theta} must be positive")
+        # Only what the family's tensors and config.json can say, so that a saved folder reads back to the same model.
+        llama_like = self.family in ("llama", "qwen3")
+        allowed = {
+            "qkv_bias": {True} if self.family == "qwen2" else {False, True} if llama_like else {False},
+            "output_bias": {self.qkv_bias} if llama_like else {False},
+            "mlp_bias": {False, True} if self.family == "llama" else {False},
+            "qk_norm": {self.family == "qwen3"},
+        }
+        for name, values in allowed.items():
+            if getattr(self, name) not in values:
+                described = f"{name} = {getattr(self, name)} (with qkv_bias = {self.qkv_bias})"
+                raise ModelError(f"{described} is no model of family {self.family!r}")
 
     @property
     def num_params(self) -> int:
@@ -293,176 +308,3 @@ RELEASED = {
     "qwen3-0.6b": DecoderConfig.qwen3_0_6b,
     "qwen3-8b": DecoderConfig.qwen3_8b,
 }
-
-# Fields of config.json that change nothing in the forward pass of an evaluated (not trained) model.
-_HARMLESS = frozenset(
-    """_name_or_path architectures attention_dropout attn_implementation _attn_implementation
-    _attn_implementation_autoset auto_map bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
-    classifier_dropout cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype
-    early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
-    forced_bos_token_id forced_eos_token_id hidden_dropout id2label initializer_range is_decoder is_llama_config
-    label2id length_penalty max_length max_window_layers min_length model_type no_repeat_ngram_size num_beam_groups
-    num_beams num_return_sequences output_attentions output_hidden_states output_scores pad_token_id prefix
-    problem_type pruned_heads remove_invalid_values repetition_penalty resid_pdrop return_dict
-    return_dict_in_generate sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss
-    tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript transformers.js_config
-    transformers_version typical_p unsloth_fixed unsloth_version use_bfloat16 use_cache use_return_dict""".split()
-)
-_READ = frozenset(
-    """vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim
-    max_position_embeddings rms_norm_eps rope_theta rope_scaling rope_parameters tie_word_embeddings attention_bias
-    mlp_bias hidden_act sliding_window use_sliding_window layer_types partial_rotary_factor pretraining_tp
-    rope_interleaved quantization_config""".split()
-)
-
-
-def from_hugging_face(values: Mapping[str, Any], source: str = "config.json") -> DecoderConfig:
-    """Reads the contents of a Hugging Face `config.json`.
-
-    Args:
-      values: the parsed JSON object.
-      source: named in errors.
-
-    Raises:
-      ModelError: a field is missing, or asks for something that is not supported; the message names field and value.
-    """
-
-    def refuse(field: str, value: Any, why: str) -> ModelError:
-        return ModelError(f"{source}: {field} = {value!r} is not supported: {why}")
-
-    family = values.get("model_type")
-    if family not in FAMILIES:
-        raise refuse("model_type", family, f"jaxalign runs {', '.join(FAMILIES)}")
-    for field, value in values.items():
-        if field not in _HARMLESS and field not in _READ and value not in (None, False):
-            raise refuse(field, value, "the field is not known; remove it if it does not change the forward pass")
-
-    def need(field: str) -> int:
-        value = values.get(field)
-        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-            raise ModelError(f"{source}: {field} = {value!r}, a positive integer is needed")
-        return value
-
-    if values.get("hidden_act", "silu") != "silu":
-        raise refuse("hidden_act", values["hidden_act"], "only silu is")
-    if values.get("pretraining_tp", 1) not in (None, 1):
-        raise refuse("pretraining_tp", values["pretraining_tp"], "only 1 is")
-    if values.get("quantization_config"):
-        raise refuse("quantization_config", values["quantization_config"], "only plain floating-point weights are")
-    if values.get("partial_rotary_factor", 1.0) not in (None, 1, 1.0):
-        raise refuse("partial_rotary_factor", values["partial_rotary_factor"], "only 1.0 is")
-    if values.get("rope_interleaved"):
-        raise refuse("rope_interleaved", values["rope_interleaved"], "only split halves are")
-    max_position = need("max_position_embeddings")
-    window = values.get("sliding_window")
-    # Qwen writes a window that is switched off by use_sliding_window; Mistral's is on unless null.
-    if window and values.get("use_sliding_window", family == "mistral") and window < max_position:
-        raise refuse("sliding_window", window, f"it is shorter than max_position_embeddings = {max_position}")
-    if other := set(values.get("layer_types") or ()) - {"full_attention"}:
-        raise refuse("layer_types", sorted(other), "only full_attention is")
-
-    num_heads, hidden_size = need("num_attention_heads"), need("hidden_size")
-    if values.get("head_dim") is None and hidden_size % num_heads:
-        raise ModelError(f"{source}: hidden_size = {hidden_size} is not a multiple of {num_heads} heads")
-    bias = bool(values.get("attention_bias", False))
-    theta, scaling = _rope(values, source, refuse)
-    return DecoderConfig(
-        family=family,
-        vocab_size=need("vocab_size"),
-        hidden_size=hidden_size,
-        intermediate_size=need("intermediate_size"),
-        num_layers=need("num_hidden_layers"),
-        num_heads=num_heads,
-        num_kv_heads=num_heads if values.get("num_key_value_heads") is None else need("num_key_value_heads"),
-        head_dim=hidden_size // num_heads if values.get("head_dim") is None else need("head_dim"),
-        max_position=max_position,
-        rope_theta=theta,
-        rope_scaling=scaling,
-        norm_eps=float(values.get("rms_norm_eps", 1e-6)),
-        # The library's own default differs by family: tied only where the config says so for llama-like models.
-        tie_embeddings=bool(values.get("tie_word_embeddings", False)),
-        qkv_bias=bias or family == "qwen2",
-        output_bias=bias and family != "qwen2",
-        mlp_bias=bool(values.get("mlp_bias", False)),
-        qk_norm=family == "qwen3",
-    )
-
-
-def _rope(values, source, refuse) -> tuple[float, RopeScaling | None]:
-    """Base and scaling of the rotary frequencies, from the old fields or from `rope_parameters`."""
-    nested = values.get("rope_parameters") or {}
-    old = values.get("rope_scaling") or {}
-    top, inner = values.get("rope_theta"), nested.get("rope_theta")
-    if top is not None and inner is not None and float(top) != float(inner):
-        raise ModelError(f"{source}: rope_theta = {top} and rope_parameters.rope_theta = {inner} contradict each other")
-    theta = float(inner if top is None and inner is not None else 10000.0 if top is None else top)
-    # rope_scaling is the older name of the same object; when both are there they must agree.
-    kinds = {key: d.get("rope_type", d.get("type", "default")) for key, d in (("nested", nested), ("old", old)) if d}
-    if len(set(kinds.values())) > 1:
-        raise ModelError(f"{source}: rope_scaling {old!r} and rope_parameters {nested!r} contradict each other")
-    parameters = nested or old
-    kind = next(iter(kinds.values()), "default")
-    if kind == "default":
-        return theta, None
-    if kind != "llama3":
-        raise refuse("rope_scaling", parameters, "only the types default and llama3 are")
-    try:
-        return theta, RopeScaling(
-            factor=float(parameters["factor"]),
-            low_freq_factor=float(parameters["low_freq_factor"]),
-            high_freq_factor=float(parameters["high_freq_factor"]),
-            original_max_position=int(parameters["original_max_position_embeddings"]),
-        )
-    except KeyError as missing:
-        raise ModelError(f"{source}: rope_scaling lacks {missing.args[0]!r}") from None
-
-
-def read_config(folder: Path) -> DecoderConfig:
-    """Reads `folder/config.json`; raises `ModelError` when it is absent, not JSON, or not supported."""
-    path = Path(folder) / "config.json"
-    if not path.is_file():
-        raise ModelError(f"{folder}: there is no config.json; a Hugging Face model folder is needed")
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path}: not valid JSON ({error})") from None
-    if not isinstance(values, dict):
-        raise ModelError(f"{path}: a JSON object is needed")
-    return from_hugging_face(values, str(path))
-
-
-def to_hugging_face(config: DecoderConfig) -> dict[str, Any]:
-    """The `config.json` contents that `from_hugging_face` reads back to the same config."""
-    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": config.rope_theta}
-    if s := config.rope_scaling:
-        rope |= {
-            "rope_type": "llama3",
-            "factor": s.factor,
-            "low_freq_factor": s.low_freq_factor,
-            "high_freq_factor": s.high_freq_factor,
-            "original_max_position_embeddings": s.original_max_position,
-        }
-    architecture = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}[config.family]
-    values = {
-        "model_type": config.family,
-        "architectures": [f"{architecture}ForCausalLM"],
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
-        "max_position_embeddings": config.max_position,
-        "rms_norm_eps": config.norm_eps,
-        "rope_parameters": rope,
-        "tie_word_embeddings": config.tie_embeddings,
-        "hidden_act": "silu",
-    }
-    if config.family in ("llama", "qwen3", "mistral") and config.output_bias:
-        values["attention_bias"] = True
-    if config.mlp_bias:
-        values["mlp_bias"] = True
-    if config.family == "mistral":
-        values["sliding_window"] = None
-    return values

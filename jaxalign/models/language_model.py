@@ -10,7 +10,8 @@ import jax
 from jax.sharding import Mesh
 
 from jaxalign.errors import ModelError
-from jaxalign.models.config import DecoderConfig, read_config, to_hugging_face
+from jaxalign.models.config import DecoderConfig
+from jaxalign.models.config_json import read_config, to_hugging_face
 from jaxalign.models.sharding import ShardingRules, param_shardings
 from jaxalign.models.tokenizer import Tokenizer
 from jaxalign.models.transformer import Layers, Params, init_params

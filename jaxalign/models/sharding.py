@@ -56,20 +56,31 @@ def fit_rules(rules: ShardingRules, config: DecoderConfig, mesh: Mesh) -> Shardi
     """The rules for this model on this mesh: key/value heads that do not divide are kept whole, with a note.
 
     Raises:
-      ModelError: query heads, MLP width or vocabulary do not divide; the message lists each with its numbers.
+      ModelError: query heads, MLP width, vocabulary or another axis does not divide; the message lists each with its
+        numbers, and the sizes of the mesh axis that would do.
     """
-    sizes = {"heads": config.num_heads, "mlp": config.intermediate_size, "vocab": config.vocab_size}
+    sizes = {
+        "heads": config.num_heads,
+        "mlp": config.intermediate_size,
+        "vocab": config.vocab_size,
+        "embed": config.hidden_size,
+        "head_dim": config.head_dim,
+        "layers": config.num_layers,
+    }
     wrong = []
-    for axis, size in sizes.items():
-        name = getattr(rules, axis)
-        if name in mesh.axis_names and size % mesh.shape[name]:
-            wrong.append(f"{axis} = {size} over {mesh.shape[name]} devices of mesh axis {name!r}")
+    for name in mesh.axis_names:
+        split = {axis: size for axis, size in sizes.items() if getattr(rules, axis) == name}
+        if bad := [f"{axis} = {size}" for axis, size in split.items() if size % mesh.shape[name]]:
+            common = math.gcd(*split.values())
+            good = ", ".join(str(n) for n in range(1, 257) if common % n == 0)
+            wrong.append(f"{', '.join(bad)} over {mesh.shape[name]} devices of axis {name!r} (sizes that do: {good})")
     if wrong:
-        good = [n for n in range(1, 65) if not any(size % n for size in sizes.values())]
-        raise ModelError(f"the mesh does not divide {'; '.join(wrong)}. Sizes that do: {', '.join(map(str, good))}")
+        raise ModelError(f"the mesh does not divide {'; '.join(wrong)}")
     name = rules.kv_heads
     if name in mesh.axis_names and config.num_kv_heads % mesh.shape[name]:
-        log.warning("%d key/value heads do not divide over %d devices: replicated", config.num_kv_heads, mesh.shape[name])
+        log.warning(
+            "%d key/value heads do not divide over %d devices: replicated", config.num_kv_heads, mesh.shape[name]
+        )
         rules = dataclasses.replace(rules, kv_heads=None)
     return rules
 

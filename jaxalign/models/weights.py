@@ -18,7 +18,8 @@ import numpy as np
 
 from jaxalign.errors import ModelError
 from jaxalign.files import atomic_folder, write_json
-from jaxalign.models.config import DecoderConfig, to_hugging_face
+from jaxalign.models.config import DecoderConfig
+from jaxalign.models.config_json import to_hugging_face
 from jaxalign.models.transformer import Layers, Params, abstract_params, layers_of
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,10 @@ _QKV_BIAS = {f"attention.{name}_bias": f"self_attn.{name[0]}_proj.bias" for name
 _LLAMA_BIAS = {"attention.output_bias": "self_attn.o_proj.bias"} | {
     f"mlp.{name}_bias": f"mlp.{name}_proj.bias" for name in ("gate", "up", "down")
 }
-_QK_NORM = {"attention.query_norm.scale": "self_attn.q_norm.weight", "attention.key_norm.scale": "self_attn.k_norm.weight"}
+_QK_NORM = {
+    "attention.query_norm.scale": "self_attn.q_norm.weight",
+    "attention.key_norm.scale": "self_attn.k_norm.weight",
+}
 BLOCK_TENSORS = {
     "llama": _BLOCK | _QKV_BIAS | _LLAMA_BIAS,
     "mistral": _BLOCK,
@@ -99,9 +103,9 @@ class _Files:
         if index.is_file():
             try:
                 promised = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            except (ValueError, KeyError, TypeError) as error:
+                paths = [folder / name for name in sorted(set(promised.values()))]
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ModelError(f"{index}: not a safetensors index ({error!r})") from None
-            paths = [folder / name for name in sorted(set(promised.values()))]
         else:
             paths = sorted(folder.glob("*.safetensors"))
             if not paths:
@@ -153,8 +157,9 @@ def _check(files: _Files, targets: list[_Target], config: DecoderConfig, folder:
     if config.tie_embeddings and head in surplus:
         surplus.remove(head)
         embed = OUTER_TENSORS["embed"]
-        if embed in files.where and files.shape(head) == files.shape(embed) and _equal(files, head, embed):
-            log.info("%s: %s equals the embedding and is ignored, since the config ties them", folder, head)
+        alike = embed in files.where and all(of(head) == of(embed) for of in (files.shape, files.kind))
+        if alike and _equal(files, head, embed):
+            log.warning("%s: %s equals the embedding and is ignored, since the config ties them", folder, head)
         else:
             wrong.append(f"{head}: differs from the embedding, and config.json ties the two (tie_word_embeddings)")
     wrong += [f"{name}: not part of a {config.family} model with this config" for name in surplus]
@@ -200,7 +205,7 @@ def load_params(
 
     Args:
       folder: with one `.safetensors` file, or several and their index.
-      config: what the folder's `config.json` says; see `config.read_config`.
+      config: what the folder's `config.json` says; see `config_json.read_config`.
       dtype: of the parameters in memory; float32, float16 and bfloat16 files are converted.
       layers: unrolled or scanned; see `transformer`.
       shardings: a tree like the parameters, from `sharding.param_shardings`; default: all on the first device.
@@ -220,7 +225,7 @@ def load_params(
 
         def fetch(index, target=target):
             if not target.stacked:
-                return _read(files, target, target.tensors[0], index).astype(dtype)
+                return _read(files, target, target.tensors[0], index).astype(dtype, copy=False)
             return np.stack([_read(files, target, n, index[1:]).astype(dtype) for n in target.tensors[index[0]]])
 
         array = jax.make_array_from_callback(target.shape, sharding, fetch)
