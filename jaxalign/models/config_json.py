@@ -130,7 +130,8 @@ _LLAMA3_ROPE = ("factor", "low_freq_factor", "high_freq_factor", "original_max_p
 def _rope(values, source, refuse) -> tuple[float, tuple[float, float, float, int] | None]:
     """Base and Llama 3 scaling of the rotary frequencies.
 
-    They are said by `rope_theta`, `rope_scaling` (old) and `rope_parameters` (new). Each place may say each thing; two that say different things are an error, never a choice.
+    They are said by `rope_theta`, `rope_scaling` (old) and `rope_parameters` (new). Each place may say each thing; two
+    that say different things are an error, never a choice.
     """
     said: dict[str, tuple[str, Any]] = {}
 

@@ -38,18 +38,14 @@ _BLOCK = {
     "mlp.down": "mlp.down_proj.weight",
 }
 _QKV_BIAS = {f"attention.{name}_bias": f"self_attn.{name[0]}_proj.bias" for name in ("query", "key", "value")}
-_LLAMA_BIAS = {"attention.output_bias": "self_attn.o_proj.bias"} | {
-    f"mlp.{name}_bias": f"mlp.{name}_proj.bias" for name in ("gate", "up", "down")
-}
-_QK_NORM = {
-    "attention.query_norm.scale": "self_attn.q_norm.weight",
-    "attention.key_norm.scale": "self_attn.k_norm.weight",
-}
+_OUTPUT_BIAS = {"attention.output_bias": "self_attn.o_proj.bias"}
+_MLP_BIAS = {f"mlp.{name}_bias": f"mlp.{name}_proj.bias" for name in ("gate", "up", "down")}
+_QK_NORM = {f"attention.{name}_norm.scale": f"self_attn.{name[0]}_norm.weight" for name in ("query", "key")}
 BLOCK_TENSORS = {
-    "llama": _BLOCK | _QKV_BIAS | _LLAMA_BIAS,
+    "llama": _BLOCK | _QKV_BIAS | _OUTPUT_BIAS | _MLP_BIAS,
     "mistral": _BLOCK,
     "qwen2": _BLOCK | _QKV_BIAS,
-    "qwen3": _BLOCK | _QKV_BIAS | _LLAMA_BIAS | _QK_NORM,
+    "qwen3": _BLOCK | _QKV_BIAS | _OUTPUT_BIAS | _QK_NORM,
 }
 OUTER_TENSORS = {"embed": "model.embed_tokens.weight", "norm.scale": "model.norm.weight", "head": "lm_head.weight"}
 
@@ -59,7 +55,7 @@ _IGNORED = re.compile(r"rotary_emb\.inv_freq$|masked_bias$|attn\.bias$")
 
 @dataclasses.dataclass(frozen=True)
 class _Target:
-    """One parameter: its place in the tree, its shape, and the tensors (one, or one per scanned layer) it comes from."""
+    """One parameter: its place in the tree, its shape, and the tensors it comes from (one per layer if scanned)."""
 
     path: tuple
     shape: tuple[int, ...]
