@@ -261,14 +261,11 @@ def _is_variable(node) -> bool:
 
 
 def init_params(config: DecoderConfig, seed: int = 0, dtype=jnp.float32, layers: Layers = "unrolled") -> Params:
-    """Random parameters with the scales of a freshly initialised model, made inside jit."""
+    """Random parameters with the scales of a freshly initialised model.
 
-    @jax.jit
-    def make():
-        module = Decoder(config, dtype=dtype, layers=layers, rngs=nnx.Rngs(params=seed))
-        return nnx.to_pure_dict(nnx.split(module)[1])
-
-    return make()
+    Not made inside jit: each shape's draw is compiled once, where one program for all layers compiles for half a minute.
+    """
+    return nnx.to_pure_dict(nnx.split(Decoder(config, dtype=dtype, layers=layers, rngs=nnx.Rngs(params=seed)))[1])
 
 
 def layers_of(params: Params) -> Layers:
