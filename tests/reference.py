@@ -12,7 +12,10 @@ def frequencies(config) -> list[float]:
         frequency = config.rope_theta ** (-2 * i / config.head_dim)
         if (s := config.rope_scaling) is not None:
             wavelength = 2 * math.pi / frequency
-            longest, shortest = s.original_max_position / s.low_freq_factor, s.original_max_position / s.high_freq_factor
+            longest, shortest = (
+                s.original_max_position / s.low_freq_factor,
+                s.original_max_position / s.high_freq_factor,
+            )
             if wavelength > longest:
                 frequency /= s.factor
             elif wavelength >= shortest:

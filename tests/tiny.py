@@ -9,9 +9,10 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import save_file
+
 from jaxalign.models import DecoderConfig, RopeScaling
 from jaxalign.models.config_json import to_hugging_face
-from safetensors.numpy import save_file
 
 
 def _config(family, **changes) -> DecoderConfig:

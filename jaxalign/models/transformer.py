@@ -263,7 +263,7 @@ def _is_variable(node) -> bool:
 def init_params(config: DecoderConfig, seed: int = 0, dtype=jnp.float32, layers: Layers = "unrolled") -> Params:
     """Random parameters with the scales of a freshly initialised model.
 
-    Not made inside jit: each shape's draw is compiled once, where one program for all layers compiles for half a minute.
+    Not made inside jit: each shape's draw is compiled once; one program for all layers would compile for half a minute.
     """
     return nnx.to_pure_dict(nnx.split(Decoder(config, dtype=dtype, layers=layers, rngs=nnx.Rngs(params=seed)))[1])
 

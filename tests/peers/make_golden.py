@@ -35,9 +35,15 @@ def torch_logits(model, ids: np.ndarray, positions: np.ndarray) -> np.ndarray:
     tokens = torch.tensor(ids[None].astype(np.int64))
     with torch.no_grad():
         # Without a mask, the library takes a jump of the positions for the start of another, packed sequence.
-        return model(
-            tokens, attention_mask=torch.ones_like(tokens), position_ids=torch.tensor(positions[None].astype(np.int64))
-        ).logits[0].numpy()
+        return (
+            model(
+                tokens,
+                attention_mask=torch.ones_like(tokens),
+                position_ids=torch.tensor(positions[None].astype(np.int64)),
+            )
+            .logits[0]
+            .numpy()
+        )
 
 
 def main() -> None:
