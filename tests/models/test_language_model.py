@@ -57,16 +57,16 @@ def test_the_fingerprint_follows_config_and_tokenizer_but_not_the_place(folder, 
     first = models.load(str(folder)).fingerprint
     elsewhere = tiny.save_tokenizer(tiny.save(tmp_path / "other" / "model", CONFIG))
     assert models.load(str(elsewhere)).fingerprint == first
-    changed = tiny.save_tokenizer(
-        tiny.save(tmp_path / "changed" / "model", dataclasses.replace(CONFIG, rope_theta=1e4))
-    )
+    other = dataclasses.replace(CONFIG, rope_theta=1e4)
+    changed = tiny.save_tokenizer(tiny.save(tmp_path / "changed" / "model", other))
     assert models.load(str(changed)).fingerprint["config"] != first["config"]
     (elsewhere / "tokenizer_config.json").write_text('{"chat_template": "x", "eos_token": "</s>"}')
     assert models.load(str(elsewhere)).fingerprint["tokenizer"] != first["tokenizer"]
 
 
 def test_random_weights_of_a_config():
-    small = dataclasses.replace(CONFIG, vocab_size=72, intermediate_size=72)
+    sizes = dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), 64)
+    small = dataclasses.replace(CONFIG, num_heads=8, num_kv_heads=8, head_dim=8, **sizes)
     model = models.random(small, dtype="bfloat16")
     assert (model.tokenizer, model.name) == (None, "random")
     assert model.fingerprint["tokenizer"] == "none"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import re
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,9 @@ from jaxalign.models import DecoderConfig, ShardingRules, bind, load_params
 from jaxalign.models.sharding import bytes_per_device, fit_rules, param_shardings
 from jaxalign.models.transformer import abstract_params, prefill, step
 
-DIVISIBLE = dataclasses.replace(tiny.CONFIGS["llama_biases"], vocab_size=64, intermediate_size=48, num_heads=8)
-DIVISIBLE = dataclasses.replace(DIVISIBLE, num_kv_heads=4)
+DIVISIBLE = dataclasses.replace(
+    tiny.CONFIGS["llama_biases"], vocab_size=64, intermediate_size=48, num_heads=8, num_kv_heads=4
+)
 
 
 def mesh_of(**sizes):
@@ -77,9 +79,7 @@ def test_rows_need_no_exchange_between_users(folder, batch):
     rows = NamedSharding(mesh, PartitionSpec("users"))
     text = jax.jit(answers).lower(params, *(jax.device_put(x, rows) for x in batch)).compile().as_text()
     assert "all-reduce" in text
-    groups = {
-        line.split("replica_groups=")[1].split(", ")[0] for line in text.splitlines() if "replica_groups=" in line
-    }
+    groups = set(re.findall(r"replica_groups=(\S+?), ", text))
     assert groups
     for group in groups:
         # {{0,1},{2,3},...} or the same in brackets: four groups of two.
@@ -109,7 +109,7 @@ def test_bytes_per_device_of_a_large_model_without_allocating():
             {"model": 4},
             ShardingRules(),
             DecoderConfig.smollm2_135m(),
-            r"heads = 9 over 4 devices of axis 'model'.*1, 3",
+            r"heads = 9 over 4 devices .*1, 3\)",
         ),
         ({"model": 8}, ShardingRules(), tiny.CONFIGS["mistral"], r"mlp = 50, vocab = 61|vocab = 61, mlp = 50"),
         ({"users": 8}, ShardingRules(embed="users", head_dim="model"), DecoderConfig.qwen2_5_0_5b(), None),
