@@ -41,9 +41,9 @@ def error_of(folder, config):
 # Right folders.
 
 
-@pytest.mark.parametrize("layers", ["unrolled", "scanned"])
-@pytest.mark.parametrize("files", [1, 3])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("dtype", "files", "layers"), [("float32", 1, "unrolled"), ("bfloat16", 3, "scanned"), ("float16", 3, "unrolled")]
+)
 @pytest.mark.parametrize("name", ["llama_biases", "smollm2", "mistral", "qwen2", "qwen3_biases"])
 def test_round_trip_is_exact(name, dtype, files, layers, tmp_path):
     config = tiny.CONFIGS[name]
