@@ -40,6 +40,13 @@ def _flush(file: Any) -> None:
     os.fsync(file.fileno())
 
 
+def _mode() -> int:
+    """The permissions that an ordinary new file gets; temporary files are private until they are in place."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
 def write_atomic(path: Path, content: bytes | str) -> None:
     """Writes `content` to `path`, creating its folder; readers see the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,6 +56,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             _flush(file)
+        os.chmod(temporary, _mode())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
@@ -75,10 +83,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             if file.is_file():
                 with file.open("rb+") as handle:
                     _flush(handle)
-        # mkdtemp makes a private folder; a shared cache needs the usual permissions.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o777 & ~umask)
+        temporary.chmod(_mode() | 0o111 & (_mode() >> 2))  # a folder is entered where it is read
         try:
             os.rename(temporary, path)
         except OSError:

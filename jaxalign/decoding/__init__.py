@@ -3,6 +3,7 @@
 | file | what it holds |
 | --- | --- |
 | `generate` | text in, text out |
+| `score`, `forced` | how policies judge given responses; the teacher-forced pass under it |
 | `loop` | the jitted loop, its state, its records |
 | `guidance/` | what is added to the model's log-probabilities; `guidance/base.py` is where the decoder is extended |
 | `selection`, `schedules` | how a token is chosen; how a weight changes over a response |
@@ -25,6 +26,7 @@ from jaxalign.decoding.guidance import (
 )
 from jaxalign.decoding.rows import StopReason
 from jaxalign.decoding.schedules import Constant, FirstTokens, Linear
+from jaxalign.decoding.score import Score, score
 from jaxalign.decoding.selection import Greedy, Sample
 
 __all__ = [
@@ -39,11 +41,13 @@ __all__ = [
     "Linear",
     "RewardHead",
     "Sample",
+    "Score",
     "SeparateRewardModel",
     "StopReason",
     "Sum",
     "VocabularyGuidance",
     "VocabularyValue",
     "generate",
+    "score",
     "stream",
 ]

@@ -35,6 +35,16 @@ class LanguageModel:
     name: str
 
     @property
+    def dtype(self) -> str:
+        """Name of the parameters' dtype."""
+        return jax.tree.leaves(self.params)[0].dtype.name
+
+    @property
+    def pad_id(self) -> int:
+        """What fills a batch; never read, and 0 without a tokenizer."""
+        return 0 if self.tokenizer is None else self.tokenizer.pad_id
+
+    @property
     def fingerprint(self) -> dict[str, str]:
         """Name and hashes of config and tokenizer: what a reward model must have been fitted on to be used here."""
         config = json.dumps(to_hugging_face(self.config), sort_keys=True)

@@ -1,0 +1,99 @@
+"""`jaxalign generate`: text, plain or guided by a reward; one JSON line per prompt."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxalign.cli import flags
+from jaxalign.cli.prompt_file import read_lines
+from jaxalign.cli.runtime import output, progress
+from jaxalign.cli.steering import Steering, guidance_of, load_model
+from jaxalign.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(Steering):
+    """Generates a response to each prompt and prints one JSON line for each, in the order of the prompts.
+
+    A line has tokens (the last is the end token where stop_reason is end_token), text, stop_reason (end_token, length,
+    cache_full or non_finite), prompt_tokens, and prompt_cut. Exit status 1 when a prompt stopped with non_finite.
+    """
+
+    prompt: str | None = None
+    """A prompt, made one user message of the model's chat template."""
+
+    prompts: Path | None = None
+    """A JSON-lines file; each line has prompt (text, or chat messages) or ids (taken as they are)."""
+
+    max_new_tokens: int = 128
+    """Limit of each response, in tokens."""
+
+    top_k: int | None = None
+    """Candidates of guided decoding (default 10), or the most probable tokens that plain sampling may draw (all)."""
+
+    top_p: float = 1.0
+    """Nucleus of plain sampling."""
+
+    temperature: float = 0.0
+    """0 is greedy."""
+
+    seed: int = 0
+    """Of the draws; a prompt's draws depend on the seed and its place in the file alone."""
+
+    ignore_eos: bool = False
+    """Run to the limit whatever is produced."""
+
+    records: bool = False
+    """Adds per-token lists: log_prob, rank, entropy, reward, changed."""
+
+    out: Path | None = None
+    """Write here instead of to standard output."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the lines and returns the exit status."""
+    options = flags.parse("generate", Options, arguments)
+    if (options.prompt is None) == (options.prompts is None):
+        raise InputError("give either --prompt TEXT or --prompts FILE.jsonl")
+    if options.prompt is not None:
+        prompts = [options.prompt]
+    else:
+        lines = read_lines(options.prompts, [("prompt", "ids")])  # type: ignore[arg-type]
+        prompts = [line.get("prompt", line.get("ids")) for line in lines]
+    lm = load_model(options)
+    guidance = guidance_of(options, lm)
+    from jaxalign.decoding.generate import stream
+
+    failed = 0
+    waiting: dict[int, str] = {}
+    written = 0
+    with output(options.out) as file, progress("generating", len(prompts)) as advance:
+        for index, result in stream(
+            lm,
+            prompts,  # type: ignore[arg-type]
+            guidance=guidance,
+            max_new_tokens=options.max_new_tokens,
+            top_k=options.top_k,
+            top_p=options.top_p,
+            temperature=options.temperature,
+            seed=options.seed,
+            ignore_eos=options.ignore_eos,
+            on_long_prompt=options.on_long_prompt,
+            batch_size=options.batch_size,
+            record=options.records,
+        ):
+            failed += result.stop_reason == "non_finite"
+            values = dataclasses.asdict(result)
+            records = values.pop("records") or {}
+            waiting[index] = json.dumps(values | records, ensure_ascii=False)
+            advance(1)
+            # Batches are of similar length; lines are written in the order of the prompts as soon as they can be.
+            while written in waiting:
+                print(waiting.pop(written), file=file, flush=True)
+                written += 1
+    if failed:
+        import sys
+
+        print(f"jaxalign generate: {failed} of {len(prompts)} prompts met a value that is not finite", file=sys.stderr)
+    return 1 if failed else 0

@@ -1,0 +1,40 @@
+"""What long commands share: compiled programs on disk, progress on standard error, output that is whole or absent."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+
+def use_compilation_cache() -> None:
+    """Keeps compiled programs in the cache folder, so that a second run of the same shapes compiles nothing."""
+    import jax
+
+    from jaxalign.files import cache_dir
+
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "compiled"))
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error; gives a function that takes the number of items finished since its last call."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        task = bars.add_task(what, total=total)
+        yield lambda count: bars.update(task, advance=count)
+
+
+@contextlib.contextmanager
+def output(path: Path | None) -> Iterator[IO[str]]:
+    """Standard output, or a new file at `path` to which lines are written as they come."""
+    if path is None:
+        yield sys.stdout
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        yield file

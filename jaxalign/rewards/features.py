@@ -1,0 +1,174 @@
+"""Features of texts from the frozen language model, one pass per text: what reward models on cached features read.
+
+The same pass gives the text's log-probability under the model, which every policy accuracy needs.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxalign.data.blocks import PairBlocks
+from jaxalign.data.prompts import Prompt, identity
+from jaxalign.data.schema import Preference
+from jaxalign.decoding.forced import ForcedProgram, forced, piece_size
+from jaxalign.decoding.rows import make_rows
+from jaxalign.decoding.texts import batches, encode_texts
+from jaxalign.models.config import DecoderConfig
+from jaxalign.models.language_model import LanguageModel
+from jaxalign.models.transformer import Params, bind, prefill
+
+Pooling = Literal["last", "mean"]
+Key = tuple[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class TextFeatures:
+    """What the frozen language model makes of each (prompt, response).
+
+    Attributes:
+      row: place of each text, by the prompt's identity and the response.
+      last: `[texts, width]` float32, hidden state at the last token of the response.
+      mean: `[texts, width]` float32, mean of the hidden states over the response.
+      prompt: `[texts, width]` float32, hidden state at the last token of the prompt.
+      log_prob: `[texts]` float64, log-probability of the response, nats.
+      tokens: `[texts]` int64, tokens of the response.
+    """
+
+    row: Mapping[Key, int]
+    last: np.ndarray
+    mean: np.ndarray
+    prompt: np.ndarray
+    log_prob: np.ndarray
+    tokens: np.ndarray
+
+    def of(self, prompt: Prompt, response: str) -> int:
+        """The row of a text."""
+        return self.row[identity(prompt), response]
+
+
+def chat_prompt(prompt: Prompt) -> str | list[dict[str, str]]:
+    """A schema prompt as the tokenizer takes it."""
+    if isinstance(prompt, str):
+        return prompt
+    return [{"role": message.role, "content": message.content} for message in prompt]
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def _pool(config: DecoderConfig, params: Params, tokens, lengths, responses) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Last, mean and prompt hidden states, each `[batch, width]`."""
+    hidden, _ = prefill(bind(config, params), tokens, lengths)
+    length = tokens.shape[1]
+    first = jnp.asarray(length - responses, jnp.int32)
+    inside = (jnp.arange(length, dtype=jnp.int32)[None] >= first[:, None])[..., None]
+    mean = jnp.sum(jnp.where(inside, hidden, 0.0), axis=1) / responses.astype(jnp.float32)[:, None]
+    prompt = jnp.take_along_axis(hidden, (first - 1)[:, None, None], axis=1)[:, 0]
+    return hidden[:, -1], mean, prompt
+
+
+def _log_prob(arguments, guidances, carries, judged) -> jax.Array:
+    return judged.target_log_prob
+
+
+def extract(
+    lm: LanguageModel,
+    pairs: Sequence[tuple[Prompt, str]],
+    *,
+    cache: Path | None = None,
+    batch_size: int = 8,
+    progress: Callable[[int], None] | None = None,
+) -> TextFeatures:
+    """Features of all different (prompt, response) among `pairs`.
+
+    Args:
+      lm: the frozen language model.
+      pairs: prompts and responses; repeated ones are computed once.
+      cache: a folder; a file of the same model and texts in it is read instead of computing, and one is written.
+      batch_size: texts per batch.
+      progress: told how many texts are done since the last call.
+
+    Raises:
+      InputError: a text does not fit into the model's context, or is empty.
+    """
+    texts: dict[Key, tuple[Prompt, str]] = {}
+    for prompt, response in pairs:
+        texts.setdefault((identity(prompt), response), (prompt, response))
+    keys = sorted(texts)
+    row = {key: number for number, key in enumerate(keys)}
+    label = json.dumps([lm.fingerprint, lm.dtype, keys], sort_keys=True, ensure_ascii=True)
+    path = None if cache is None else cache / f"features-{hashlib.sha256(label.encode()).hexdigest()[:24]}.safetensors"
+    if path is not None and path.is_file():
+        from safetensors.numpy import load_file
+
+        if progress is not None:
+            progress(len(keys))
+        return TextFeatures(row, **load_file(path))
+    chosen = [texts[key] for key in keys]
+    encoded = encode_texts(lm, [chat_prompt(p) for p, _ in chosen], [r for _, r in chosen], lm.config.max_position)
+    width, count = lm.config.hidden_size, len(keys)
+    arrays = {name: np.zeros((count, width), np.float32) for name in ("last", "mean", "prompt")}
+    log_prob = np.zeros(count)
+    tokens = np.asarray([text.response for text in encoded])
+    for batch in batches(encoded, batch_size, lm.pad_id, lm.config.max_position):
+        size = len(batch.rows)
+        program = ForcedProgram(lm.config, 0, False, batch.width, piece_size(lm.config, size, batch.width, 0))
+        inputs = (batch.tokens, batch.lengths, batch.responses)
+        pooled = _pool(lm.config, lm.params, *inputs)
+        rows = make_rows(size, max_new_tokens=1)
+        scored = np.asarray(forced(program, _log_prob, False, lm.params, (), None, rows, *inputs), np.float64)
+        real = len(batch.index)
+        for name, values in zip(("last", "mean", "prompt"), pooled, strict=True):
+            arrays[name][batch.index] = np.asarray(values)[:real]
+        for place, i in enumerate(batch.index):
+            log_prob[i] = scored[place, -batch.responses[place] :].sum()
+        if progress is not None:
+            progress(real)
+    arrays |= {"log_prob": log_prob, "tokens": tokens}
+    if path is not None:
+        from safetensors.numpy import save
+
+        from jaxalign.files import write_atomic
+
+        write_atomic(path, save(arrays))
+    return TextFeatures(row, **arrays)
+
+
+def pair_blocks(rows: Sequence[Preference], features: TextFeatures, pooling: Pooling = "last") -> PairBlocks:
+    """Padded per-user blocks over the table of texts.
+
+    Args:
+      rows: pairs whose texts are all in `features`. Users are sorted by id, a user's pairs by their texts, so that the
+        order of the rows changes nothing.
+      features: of `extract`.
+      pooling: which hidden state stands for a text.
+    """
+    users = sorted({row.user for row in rows})
+    own: dict[str, list[tuple[int, int, float, float]]] = {user: [] for user in users}
+    for row in rows:
+        pair = (features.of(row.prompt, row.chosen), features.of(row.prompt, row.rejected))
+        own[row.user].append((*pair, row.label, row.margin))
+    longest = max(map(len, own.values()), default=0)
+    chosen, rejected = (np.zeros((len(users), longest), np.int32) for _ in range(2))
+    label, margin = (np.zeros((len(users), longest), np.float32) for _ in range(2))
+    mask = np.zeros((len(users), longest), bool)
+    for number, user in enumerate(users):
+        for place, (a, b, sure, by) in enumerate(sorted(own[user])):
+            chosen[number, place], rejected[number, place] = a, b
+            label[number, place], margin[number, place], mask[number, place] = sure, by, True
+    return PairBlocks(
+        features=features.last if pooling == "last" else features.mean,
+        prompts=features.prompt,
+        chosen=chosen,
+        rejected=rejected,
+        mask=mask,
+        label=label,
+        margin=margin,
+        users=tuple(users),
+    )
