@@ -40,14 +40,11 @@ def check_guidance(lm: LanguageModel, guidance: Guidance | None, user: np.ndarra
       InputError: a weight that is negative or not finite, k out of range, an unknown user.
       ModelError: a model or head of another vocabulary or width.
     """
-    if guidance is None:
-        if top_k.max() > lm.config.vocab_size:
-            raise InputError(f"top_k = {top_k.max()} exceeds the vocabulary of {lm.config.vocab_size}")
-        return
-    if guidance.scores_candidates:
-        if (bad := np.flatnonzero((top_k < 1) | (top_k > lm.config.vocab_size))).size:
-            row = bad[0]
-            raise InputError(f"top_k = {top_k[row]} in row {row}: between 1 and {lm.config.vocab_size} is needed")
+    # Without candidates, 0 stands for the whole vocabulary.
+    least = 1 if guidance is not None and guidance.scores_candidates else 0
+    if (bad := np.flatnonzero((top_k < least) | (top_k > lm.config.vocab_size))).size:
+        row = bad[0]
+        raise InputError(f"top_k = {top_k[row]} in row {row}: between {least} and {lm.config.vocab_size} is needed")
     for term in terms_of(guidance):
         name = type(term).__name__
         weight = np.asarray(term.weight, np.float32)
@@ -62,11 +59,28 @@ def check_guidance(lm: LanguageModel, guidance: Guidance | None, user: np.ndarra
                 f"{name}: its vocabulary has {term.config.vocab_size} tokens and the language model's "
                 f"{lm.config.vocab_size}: both must share one tokenizer"
             )
-        if isinstance(term, VocabularyValue) and term.up.shape[0] != lm.config.vocab_size:
-            raise ModelError(f"{name}: it has values for {term.up.shape[0]} tokens, the model {lm.config.vocab_size}")
+        if term.clip is not None and not np.all(np.asarray(term.clip) > 0):
+            raise InputError(f"{name}: clip = {term.clip} must be above 0")
+        if isinstance(term, VocabularyValue):
+            _check_value_head(term, lm, user)
         if isinstance(term, (RewardHead, SeparateRewardModel)):
             _check_users(name, term.users, user)
             _check_width(name, term, lm.config.hidden_size if isinstance(term, RewardHead) else term.config.hidden_size)
+
+
+def _check_value_head(term: VocabularyValue, lm: LanguageModel, user: np.ndarray) -> None:
+    if term.up.shape[0] != lm.config.vocab_size:
+        raise ModelError(
+            f"VocabularyValue: it has values for {term.up.shape[0]} tokens, the model {lm.config.vocab_size}"
+        )
+    width = term.up.shape[1]
+    if term.down is not None:
+        _check_users("VocabularyValue", term.down, user)
+        if term.down.shape[1] != width:
+            raise ModelError(f"VocabularyValue: `down` has rank {term.down.shape[1]} and `up` has rank {width}")
+        width = term.down.shape[2]
+    if width != lm.config.hidden_size:
+        raise ModelError(f"VocabularyValue: it reads hidden states of width {width}, not {lm.config.hidden_size}")
 
 
 def _check_users(name: str, users, user: np.ndarray) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 from jaxalign.decoding import loop
 from jaxalign.decoding.buckets import bucket, power_of_two
 from jaxalign.decoding.checks import check_guidance, context_of
-from jaxalign.decoding.guidance.base import Guidance
+from jaxalign.decoding.guidance.base import Guidance, for_rows
 from jaxalign.decoding.prompts import Prompt, encode_prompts
-from jaxalign.decoding.rows import StopReason, make_rows
+from jaxalign.decoding.rows import StopReason, make_rows, per_row
 from jaxalign.decoding.selection import Greedy, Sample, Selection
 from jaxalign.errors import InputError
 from jaxalign.models.language_model import LanguageModel
@@ -133,14 +133,14 @@ def stream(
         raise InputError(f"batch_size = {batch_size}: at least 1 is needed")
     candidates = guidance is not None and guidance.scores_candidates
     count = len(prompts)
-    wanted = np.broadcast_to(np.asarray(max_new_tokens, np.int32), (count,))
+    wanted = per_row("max_new_tokens", max_new_tokens, np.int32, count)
     settings: dict[str, np.ndarray] = {
-        "user": np.broadcast_to(np.asarray(user, np.int32), (count,)),
-        "top_k": np.broadcast_to(np.asarray((10 if candidates else 0) if top_k is None else top_k, np.int32), (count,)),
-        "top_p": np.broadcast_to(np.asarray(top_p, np.float32), (count,)),
-        "temperature": np.broadcast_to(np.asarray(temperature, np.float32), (count,)),
-        "seed": np.broadcast_to(np.asarray(seed, np.uint32), (count,)),
-        "request": np.arange(count) if request is None else np.asarray(request),
+        "user": per_row("user", user, np.int32, count),
+        "top_k": per_row("top_k", (10 if candidates else 0) if top_k is None else top_k, np.int32, count),
+        "top_p": per_row("top_p", top_p, np.float32, count),
+        "temperature": per_row("temperature", temperature, np.float32, count),
+        "seed": per_row("seed", seed, np.uint32, count),
+        "request": per_row("request", range(count) if request is None else request, np.uint32, count),
         "max_new_tokens": wanted,
     }
     make_rows(count, **settings)  # checks the values of all rows before any work
@@ -157,11 +157,11 @@ def stream(
         index = order[first : first + batch_size]
         size = min(power_of_two(len(index)), batch_size)
         padded = np.asarray(index + [index[-1]] * (size - len(index)))
-        # A token needs room in the context; what does not fit is not asked for.
         program = loop.Program(
             config=lm.config,
             context=context,
-            max_tokens=bucket(int(wanted[index].max())),
+            # A prompt of one token leaves room for `context` tokens; no row can have more, whatever was asked for.
+            max_tokens=min(bucket(int(wanted[index].max())), context),
             max_top_k=int(settings["top_k"][index].max()) if candidates else 0,
             end_ids=end_ids,
             pad_id=pad_id,
@@ -171,8 +171,9 @@ def stream(
         tokens, lengths = left_pad([encoded[i].ids for i in padded], length, pad_id)
         rows = make_rows(size, **{name: value[padded] for name, value in settings.items()})
         real = jnp.arange(size) < len(index)
-        state = loop.start(program, lm.params, guidance, selection, rows, tokens, lengths, real)
-        state = loop.decode(program, lm.params, guidance, selection, rows, state)
+        steering = None if guidance is None else for_rows(guidance, padded)
+        state = loop.start(program, lm.params, steering, selection, rows, tokens, lengths, real)
+        state = loop.decode(program, lm.params, steering, selection, rows, state)
         yield from _results(lm, encoded, index, state)
 
 

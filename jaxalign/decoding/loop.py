@@ -77,7 +77,7 @@ class Program(NamedTuple):
     Attributes:
       config: the language model's sizes.
       context: longest sequence in tokens, of the language model or of the guidance's model if that is shorter.
-      max_tokens: columns of the token buffer; no row's `max_new_tokens` exceeds it.
+      max_tokens: columns of the token buffer: at least every row's `max_new_tokens`, or `context`.
       max_top_k: the largest number of candidates of any row; 0 without a candidate guidance.
       end_ids: token ids that end a row, in its tokens as its last; none to run to the limit.
       pad_id: written after a row's end.
@@ -254,6 +254,8 @@ def _choose(program: Program, model: Decoder, guidance, selection, rows: Rows, s
         index = selection.choose(total, rows, key)
         token = jnp.take_along_axis(candidates, index[:, None], axis=-1)[:, 0]
         reward = jnp.take_along_axis(rewards[:, 0], index[:, None], axis=-1)[:, 0]
+        if bonus is not None:
+            reward = reward + jnp.take_along_axis(bonus[:, 0], token[:, None], axis=-1)[:, 0]
         hidden_next, kv = (wide[jnp.arange(batch), index], select(kv, index)) if guidance.reads_hidden else (None, None)
     carry = state.carry if guidance is None else guidance.advance(state.carry, pending, index, token)
     records = None

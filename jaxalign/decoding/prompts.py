@@ -21,8 +21,10 @@ class Encoded(NamedTuple):
 
 def is_ids(prompt: object) -> bool:
     """Whether a prompt is given as token ids."""
-    return isinstance(prompt, (Sequence, np.ndarray)) and not isinstance(prompt, str) and all(
-        isinstance(item, (int, np.integer)) for item in prompt
+    return (
+        isinstance(prompt, (Sequence, np.ndarray))
+        and not isinstance(prompt, str)
+        and all(isinstance(item, (int, np.integer)) for item in prompt)
     )
 
 

@@ -1,7 +1,7 @@
 """What each row of a batch asks for: settings and state codes, as arrays, so that one program serves any mixture."""
 
 import enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,18 @@ def request_keys(seed: "int | np.ndarray", request: np.ndarray) -> jax.Array:
     return jax.vmap(lambda s, r: jax.random.fold_in(jax.random.key(s), r))(seeds, jnp.asarray(request, jnp.uint32))
 
 
+def per_row(name: str, value: Any, dtype: Any, batch: int) -> np.ndarray:
+    """`[batch]` values of a setting given as a number or as one number per row.
+
+    Raises:
+      InputError: another number of values, or one that `dtype` cannot hold; the message names the field.
+    """
+    try:
+        return np.broadcast_to(np.asarray(value, dtype), (batch,))
+    except (ValueError, OverflowError, TypeError):
+        raise InputError(f"{name} = {value}: a number, or one for each of the {batch} rows, is needed") from None
+
+
 def make_rows(
     batch: int,
     *,
@@ -70,7 +82,7 @@ def make_rows(
     """
 
     def check(name, value, dtype, good, rule):
-        array = np.broadcast_to(np.asarray(value, dtype), (batch,))
+        array = per_row(name, value, dtype, batch)
         bad = np.flatnonzero(~good(array))
         if bad.size:
             raise InputError(f"{name} = {array[bad[0]]} in row {bad[0]}: {rule}")

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +9,9 @@ import numpy as np
 
 from jaxalign.decoding.checks import check_guidance, context_of
 from jaxalign.decoding.forced import ForcedProgram, Judged, forced, piece_size
-from jaxalign.decoding.guidance.base import Guidance
+from jaxalign.decoding.guidance.base import Guidance, for_rows
 from jaxalign.decoding.prompts import Prompt
-from jaxalign.decoding.rows import make_rows
+from jaxalign.decoding.rows import make_rows, per_row
 from jaxalign.decoding.texts import Batch, batches, encode_texts
 from jaxalign.errors import InputError
 from jaxalign.models.language_model import LanguageModel
@@ -114,8 +113,8 @@ def stream_scores(
     count = len(prompts)
     context = context_of(lm, guidance)
     texts = encode_texts(lm, prompts, responses, context, on_long_prompt)
-    users = np.broadcast_to(np.asarray(user, np.int32), (count,))
-    ks = np.broadcast_to(np.asarray(top_k, np.int32), (count,))
+    users, ks = per_row("user", user, np.int32, count), per_row("top_k", top_k, np.int32, count)
+    make_rows(count, max_new_tokens=1, user=users, top_k=ks)  # checks the values of all rows before any work
     candidates = guidance is not None and guidance.scores_candidates
     if guidance is not None:
         check_guidance(lm, guidance, users, ks)
@@ -130,21 +129,11 @@ def stream_scores(
             piece=piece_size(lm.config, len(batch.rows), batch.width, max_top_k),
         )
         rows = make_rows(len(batch.rows), max_new_tokens=1, user=users[batch.rows], top_k=ks[batch.rows])
-        guidances = () if guidance is None else (_per_row(guidance, batch.rows),)
+        guidances = () if guidance is None else (for_rows(guidance, batch.rows),)
         out = forced(
             program, _judge, False, lm.params, guidances, None, rows, batch.tokens, batch.lengths, batch.responses
         )
         yield from _scores(batch, jax.tree.map(np.asarray, out), [text.cut for text in texts])
-
-
-def _per_row(guidance: Guidance, rows: np.ndarray) -> Guidance:
-    """The guidance with its per-prompt weights brought into the order of a batch's rows."""
-    weight = np.asarray(guidance.weight, np.float32)
-    fields: dict[str, Any] = {"weight": jnp.asarray(weight[rows] if weight.ndim and weight.size > 1 else weight)}
-    for name in ("terms", "members"):
-        if hasattr(guidance, name):
-            fields[name] = tuple(_per_row(term, rows) for term in getattr(guidance, name))
-    return dataclasses.replace(guidance, **fields)
 
 
 def _judge(arguments: None, guidances: tuple[Guidance, ...], carries: tuple, judged: Judged) -> dict[str, jax.Array]:

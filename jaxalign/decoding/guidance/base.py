@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxalign.decoding.rows import Rows
 from jaxalign.decoding.schedules import Constant, Schedule
@@ -139,6 +140,21 @@ class CandidateGuidance(Guidance):
     def reward_and_pending(self, step: Step, carry: Any) -> tuple[jax.Array, Any]:
         """`reward`, and whatever `advance` needs of the same computation (a guidance with its own cache)."""
         return self.reward(step, carry), ()
+
+
+def for_rows(guidance: Guidance, rows: np.ndarray) -> Guidance:
+    """The guidance with its per-prompt weights brought into the order of a batch's rows.
+
+    Args:
+      guidance: with `weight` a number or one per prompt, here and in its terms or members.
+      rows: `[batch]`, the prompt's place in the list for each row.
+    """
+    weight = np.asarray(guidance.weight, np.float32)
+    fields: dict[str, Any] = {"weight": jnp.asarray(weight[rows] if weight.ndim and weight.size > 1 else weight)}
+    for name in ("terms", "members"):
+        if hasattr(guidance, name):
+            fields[name] = tuple(for_rows(term, rows) for term in getattr(guidance, name))
+    return dataclasses.replace(guidance, **fields)
 
 
 def pytree(cls):

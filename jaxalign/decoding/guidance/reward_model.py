@@ -27,8 +27,6 @@ class _Encoded(NamedTuple):
     hidden: jax.Array
 
 
-
-
 @pytree
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeparateRewardModel(CandidateGuidance):
