@@ -1,7 +1,7 @@
 """Command-line flags from a dataclass: one definition serves the command line, config files and Python."""
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -14,11 +14,7 @@ def parse(command: str, options: type[T], arguments: Sequence[str], default: T |
     """
     import tyro
 
-    extra = {} if default is None else {"default": default}
-    return tyro.cli(
-        options,
-        prog=f"jaxalign {command}",
-        args=list(arguments),
-        config=(tyro.conf.OmitSubcommandPrefixes,),
-        **extra,
-    )
+    settings: dict[str, Any] = {"prog": f"jaxalign {command}", "args": list(arguments)}
+    if default is None:
+        return tyro.cli(options, **settings)
+    return tyro.cli(options, default=default, **settings)

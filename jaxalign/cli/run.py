@@ -74,15 +74,23 @@ def show(experiment: Any, table: Any) -> None:
         shown.add_column(title, justify="right")
     for row in table.rows:
         cells = [row.get(name) for name in columns]
-        texts = ["" if v is None else f"{v:g}" if name.startswith("weight") else f"{100 * v:.1f}" for name, v in zip(columns, cells, strict=True)]
+        texts = [
+            "" if v is None else f"{v:g}" if name.startswith("weight") else f"{100 * v:.1f}"
+            for name, v in zip(columns, cells, strict=True)
+        ]
         shown.add_row(escape(row["method"]), *texts)
     console.print(shown)
-    console.print("Accuracies in %, mean over users; 'reference' is the language model alone. Policy accuracy: sequence form.")
+    console.print(
+        "Accuracies in %, mean over users; 'reference' is the language model alone. Policy accuracy: sequence form."
+    )
     last = None
     for row in table.texts:
         if (row["user"], row["prompt"]) != last:
             last = (row["user"], row["prompt"])
             console.print(f"\n[bold]{escape(row['user'])}[/bold]  {escape(row['prompt'])}", highlight=False)
         utility = f" (true utility {row['true_utility']:+.2f})" if "true_utility" in row else ""
-        console.print(f"  [cyan]{escape(row['method'])}[/cyan]{utility}: {escape(' '.join((row['text'] or '').split()))}", highlight=False)
+        console.print(
+            f"  [cyan]{escape(row['method'])}[/cyan]{utility}: {escape(' '.join((row['text'] or '').split()))}",
+            highlight=False,
+        )
     console.print(f"\nResults: {experiment.out or Path('results') / experiment.name}", highlight=False)

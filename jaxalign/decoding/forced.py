@@ -16,7 +16,7 @@ from jaxalign.decoding import vocabulary
 from jaxalign.decoding.guidance.base import Guidance, Step, Texts
 from jaxalign.decoding.rows import Rows
 from jaxalign.models.config import DecoderConfig
-from jaxalign.models.transformer import Params, bind, prefill
+from jaxalign.models.transformer import Decoder, Params, bind, prefill
 
 
 class ForcedProgram(NamedTuple):
@@ -107,8 +107,8 @@ def forced(
     prompt_hidden = jnp.take_along_axis(hidden, prompt_last[:, None, None], axis=1)[:, 0]
     texts = Texts(tokens, lengths, prompt_last, length, 0)
     carries = tuple(guidance.encode(texts) for guidance in guidances)
-    boosted = any(guidance.scores_vocabulary for guidance in guidances)
-    if boosted and len(guidances) > 1:
+    boosting = next(((g, c) for g, c in zip(guidances, carries, strict=True) if g.scores_vocabulary), None)
+    if boosting is not None and len(guidances) > 1:
         raise ValueError("a guidance with a vocabulary bonus has candidates of its own: judge it alone")
     pieces = -(-program.width // program.piece)
     # Slots before the first one (the width may have been rounded up) fall into padding and are not valid.
@@ -128,9 +128,10 @@ def forced(
         stop = jnp.broadcast_to(slot[None], (batch, program.piece))
         step = Step(rows, position, cache.start, stop, prefix, last, prompt_hidden, None, log_prob)
         base, target_bonus = log_prob, None
-        if boosted:
-            bonus = guidances[0].bonus(step, carries[0])
-            base = log_prob + guidances[0].weighted(bonus, step)
+        if boosting is not None:
+            guidance, carry = boosting
+            bonus = guidance.bonus(step, carry)
+            base = log_prob + guidance.weighted(bonus, step)
             target_bonus = jnp.take_along_axis(bonus, target[..., None], axis=-1)[..., 0]
         duplicate = jnp.zeros((batch, program.piece, 1), bool)
         if program.max_top_k:
@@ -166,7 +167,33 @@ def forced(
     return jax.tree.map(join, results)
 
 
-def _encode(model, candidates: jax.Array, stop: jax.Array, cache) -> jax.Array:
+def target_log_prob(model: Decoder, hidden: jax.Array, tokens: jax.Array, width: int) -> jax.Array:
+    """Log-probabilities of the last `width` tokens of each row, in pieces: logits never exist for all of them at once.
+
+    Args:
+      model: the bound module.
+      hidden: `[batch, length, model width]` of `prefill`.
+      tokens: `[batch, length]` int32, padded on the left.
+      width: static; places before a row's second real token hold nothing of use.
+
+    Returns:
+      `[batch, width]` float32, nats.
+    """
+    batch, length = tokens.shape
+    piece = piece_size(model.config, batch, width, 0)
+    pieces = -(-width // piece)
+
+    def one(number):
+        slot = length - pieces * piece + number * piece + jnp.arange(piece, dtype=jnp.int32)
+        log_prob = jax.nn.log_softmax(model.logits(hidden[:, jnp.clip(slot - 1, 0, length - 1)]), axis=-1)
+        target = tokens[:, jnp.clip(slot, 0, length - 1)]
+        return jnp.take_along_axis(log_prob, target[..., None], axis=-1)[..., 0]
+
+    out = jnp.moveaxis(jax.lax.map(one, jnp.arange(pieces, dtype=jnp.int32)), 0, 1)
+    return out.reshape(batch, pieces * piece)[:, pieces * piece - width :]
+
+
+def _encode(model: Decoder, candidates: jax.Array, stop: jax.Array, cache) -> jax.Array:
     """Hidden states of sibling candidates at many positions: `[batch, positions, k]` -> `[..., width]`."""
     batch, positions, k = candidates.shape
     wide = jnp.repeat(stop, k, axis=1)

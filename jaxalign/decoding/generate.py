@@ -186,7 +186,7 @@ def _selection(candidates: bool, settings: dict[str, np.ndarray]) -> Selection:
 
 
 def _results(lm: LanguageModel, encoded, index: Sequence[int], state: loop.State) -> Iterator[tuple[int, Generation]]:
-    tokens, counts, reasons = (np.asarray(x) for x in (state.tokens, state.count, state.reason))
+    tokens, counts, reasons = (np.asarray(x) for x in (state.tokens, state.chosen, state.reason))
     records: dict[str, Any] = {}
     if state.records is not None:
         records = {name: np.asarray(value) for name, value in state.records._asdict().items()}

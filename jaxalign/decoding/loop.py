@@ -51,7 +51,7 @@ class State(NamedTuple):
         reads hidden states); otherwise None, and the next step begins by encoding the newest token.
       token: `[batch]` int32, the newest token.
       tokens: `[batch, max_tokens]` int32, chosen tokens; pad after a row's end.
-      count: `[batch]` int32, tokens chosen.
+      chosen: `[batch]` int32, how many tokens were chosen.
       reason: `[batch]` int32, `StopReason`.
       number: int32, tokens chosen by the rows that never stopped.
       prompt_hidden: `[batch, width]` float32, hidden state at the last prompt token.
@@ -63,7 +63,7 @@ class State(NamedTuple):
     hidden: jax.Array | None
     token: jax.Array
     tokens: jax.Array
-    count: jax.Array
+    chosen: jax.Array
     reason: jax.Array
     number: jax.Array
     prompt_hidden: jax.Array
@@ -144,7 +144,7 @@ def start(
         hidden=None,
         token=jnp.full(batch, program.pad_id, jnp.int32),
         tokens=jnp.full(shape, program.pad_id, jnp.int32),
-        count=jnp.zeros(batch, jnp.int32),
+        chosen=jnp.zeros(batch, jnp.int32),
         reason=jnp.where(real, StopReason.RUNNING, StopReason.LENGTH).astype(jnp.int32),
         number=jnp.zeros((), jnp.int32),
         prompt_hidden=hidden[:, -1],
@@ -180,7 +180,7 @@ def _take(program: Program, model: Decoder, guidance, selection, rows: Rows, sta
     running = state.reason == StopReason.RUNNING
     taken = running & choice.finite
     token = jnp.where(taken, choice.token, program.pad_id)
-    count = state.count + taken.astype(jnp.int32)
+    count = state.chosen + taken.astype(jnp.int32)
     ended = functools.reduce(jnp.logical_or, [choice.token == end for end in program.end_ids], jnp.zeros_like(taken))
     # A further token needs a position for this one's keys and values.
     prompt_length = state.cache.slots - program.max_tokens - state.cache.start
@@ -200,7 +200,7 @@ def _take(program: Program, model: Decoder, guidance, selection, rows: Rows, sta
         hidden=choice.hidden,
         token=token,
         tokens=put(state.tokens, token),
-        count=count,
+        chosen=count,
         reason=jnp.where(running, reason, state.reason).astype(jnp.int32),
         number=column + 1,
         carry=choice.carry,
@@ -244,8 +244,9 @@ def _choose(program: Program, model: Decoder, guidance, selection, rows: Rows, s
             tokens=candidates[:, None],
             log_prob=jnp.take_along_axis(log_prob, candidates, axis=-1)[:, None],
         )
+        wide, new = None, ()
         if guidance.reads_hidden:
-            wide, kv = step(model, candidates, state.cache)
+            wide, new = step(model, candidates, state.cache)
             found = found._replace(candidate_hidden=wide[:, None])
         rewards, pending = guidance.reward_and_pending(found, state.carry)
         valid = jnp.arange(program.max_top_k, dtype=jnp.int32)[None] < rows.top_k[:, None]
@@ -256,7 +257,9 @@ def _choose(program: Program, model: Decoder, guidance, selection, rows: Rows, s
         reward = jnp.take_along_axis(rewards[:, 0], index[:, None], axis=-1)[:, 0]
         if bonus is not None:
             reward = reward + jnp.take_along_axis(bonus[:, 0], token[:, None], axis=-1)[:, 0]
-        hidden_next, kv = (wide[jnp.arange(batch), index], select(kv, index)) if guidance.reads_hidden else (None, None)
+        hidden_next, kv = None, None
+        if wide is not None:
+            hidden_next, kv = wide[jnp.arange(batch), index], select(new, index)
     carry = state.carry if guidance is None else guidance.advance(state.carry, pending, index, token)
     records = None
     if program.record:

@@ -120,7 +120,7 @@ def stream_scores(
         check_guidance(lm, guidance, users, ks)
     pad_id = 0 if lm.tokenizer is None else lm.tokenizer.pad_id
     for batch in batches(texts, batch_size, pad_id, context):
-        max_top_k = int(ks[batch.index].max()) if candidates else 0
+        max_top_k = int(ks[batch.places].max()) if candidates else 0
         program = ForcedProgram(
             config=lm.config,
             max_top_k=max_top_k,
@@ -144,7 +144,7 @@ def _judge(arguments: None, guidances: tuple[Guidance, ...], carries: tuple, jud
     (guidance,), (carry,) = guidances, carries
     step, none = judged.step, jnp.zeros_like(target)
     bonus = weighted_bonus = reward = weighted_reward = none
-    scores = judged.base
+    scores, own = judged.base, target
     if judged.target_bonus is not None:
         bonus, weighted_bonus = judged.target_bonus, guidance.weighted(judged.target_bonus, step)
         own = target + weighted_bonus
@@ -166,7 +166,7 @@ def _judge(arguments: None, guidances: tuple[Guidance, ...], carries: tuple, jud
 
 
 def _scores(batch: Batch, out: dict[str, np.ndarray], cuts: Sequence[int]) -> Iterator[tuple[int, Score]]:
-    for row, i in enumerate(batch.index):
+    for row, i in enumerate(batch.places):
         # Responses end in the last column. Sums are taken in float64: a long text loses nothing.
         tokens = {name: value[row, -batch.responses[row] :].astype(np.float64) for name, value in out.items()}
         for name, values in tokens.items():

@@ -77,7 +77,7 @@ class Batch(NamedTuple):
     """Texts of similar length, padded on the left to one static shape.
 
     Attributes:
-      index: places of the real rows in the list; rows after `len(index)` repeat the last one.
+      places: places of the real rows in the list; rows after `len(places)` repeat the last one.
       rows: `[batch]` places in the list, padding rows included.
       tokens: `[batch, length]` int32.
       lengths: `[batch]` int32, tokens of prompt and response.
@@ -85,7 +85,7 @@ class Batch(NamedTuple):
       width: static bound of `responses`.
     """
 
-    index: list[int]
+    places: list[int]
     rows: np.ndarray
     tokens: np.ndarray
     lengths: np.ndarray

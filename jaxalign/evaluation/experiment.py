@@ -5,6 +5,7 @@ cache), so that the same command continues where it stopped.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -140,14 +141,18 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress) -> Table:
     models: dict[str, RewardModel] = {}
     with progress("fit", len(experiment.methods)) as done:
         for name in experiment.methods:
-            result = fit(make(name), blocks["train"], blocks["validation"], seeds=(experiment.seed,), backbone=lm.fingerprint)
+            result = fit(
+                make(name), blocks["train"], blocks["validation"], seeds=(experiment.seed,), backbone=lm.fingerprint
+            )
             models[name] = result.model
             save(result.model, folder.path / "models" / name, overwrite=True)
             done(1)
     table = _judge(experiment, models, blocks, features, folder, simulated, split.test)
     texts = _texts(experiment, lm, models, table, split.test, simulated, folder, progress)
     counts = {part: int(block.mask.sum()) for part, block in blocks.items()}
-    notes = [f"{len(seen)} users, {counts['train']} pairs to fit, {counts['validation']} to choose, {counts['test']} to test"]
+    notes = [
+        f"{len(seen)} users, {counts['train']} pairs to fit, {counts['validation']} to choose, {counts['test']} to test"
+    ]
     return Table(table, texts, notes)
 
 
@@ -273,28 +278,37 @@ def _texts(
         jobs += [(user, prompt) for prompt in prompts]
     if not jobs:
         return []
-    settings = {
-        "max_new_tokens": experiment.response_tokens,
-        "batch_size": experiment.batch_size,
-        "seed": experiment.seed,
-    }
     asked = [chat_prompt(prompt) for _, prompt in jobs]
+    write = functools.partial(
+        generate,
+        lm,
+        asked,
+        max_new_tokens=experiment.response_tokens,
+        batch_size=experiment.batch_size,
+        seed=experiment.seed,
+    )
     guided = {row["method"]: row for row in table if row["method"] in models and row["method"] != "reference"}
     texts: dict[str, Sequence[Any]] = {}
     with progress("guided texts", len(jobs) * (1 + len(guided))) as done:
-        texts["plain"] = generate(lm, asked, progress=done, **settings)
+        texts["plain"] = write(progress=done)
         for name, row in guided.items():
             model = models[name]
             head = RewardHead(
                 function=model.reward, shared=model.shared, users=model.user_params, weight=row["weight_sum"]
             )
             who = [model.index(user) for user, _ in jobs]
-            texts[name] = generate(lm, asked, guidance=head, user=who, top_k=experiment.top_k, progress=done, **settings)
+            texts[name] = write(guidance=head, user=who, top_k=experiment.top_k, progress=done)
     rows = []
     for number, (user, prompt) in enumerate(jobs):
         for name, results in texts.items():
             result = results[number]
-            row = {"user": user, "prompt": str(prompt), "method": name, "text": result.text, "stop_reason": result.stop_reason}
+            row = {
+                "user": user,
+                "prompt": str(prompt),
+                "method": name,
+                "text": result.text,
+                "stop_reason": result.stop_reason,
+            }
             if simulated is not None:
                 row["true_utility"] = float(simulated.reward(user, [result.text or ""])[0])
             rows.append(row)

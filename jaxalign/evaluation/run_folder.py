@@ -41,7 +41,9 @@ class RunFolder:
                 )
         else:
             names = ("jax", "flax", "optax", "transformers", "numpy")
-            versions = {"python": platform.python_version(), "jaxalign": __version__} | {name: version(name) for name in names}
+            versions = {"python": platform.python_version(), "jaxalign": __version__} | {
+                name: version(name) for name in names
+            }
             write_json(file, {"schema": SCHEMA_VERSION, "config": values, "versions": versions})
 
     def read_lines(self, name: str) -> list[dict[str, Any]] | None:

@@ -54,9 +54,11 @@ def attend(
         x = jnp.pad(x, ((0, 0), (0, padding)) + ((0, 0),) * (x.ndim - 2))
         return jnp.moveaxis(x.reshape(batch, pieces, piece, *x.shape[2:]), 1, 0)
 
-    out = jax.lax.map(
-        lambda xs: _attend(*xs[:3], cache_keys, cache_values, start, xs[3]), jax.tree.map(split, (query, key, value, stop))
-    )
+    def one(inputs):
+        q, k, v, limit = inputs
+        return _attend(q, k, v, cache_keys, cache_values, start, limit)
+
+    out = jax.lax.map(one, jax.tree.map(split, (query, key, value, stop)))
     return jnp.moveaxis(out, 0, 1).reshape(batch, pieces * piece, heads, head_dim)[:, :queries]
 
 

@@ -216,7 +216,7 @@ class Decoder(nnx.Module):
         x = self.embed[...][tokens].astype(jnp.float32)
         angles = positions.astype(jnp.float32)[..., None] * rope_frequencies(self.config)[None, None]
         if isinstance(self.blocks, nnx.List):
-            caches = [None] * len(self.blocks) if cache is None else cache.layers
+            caches: Any = [None] * len(self.blocks) if cache is None else cache.layers
             new = []
             for block, layer in zip(self.blocks, caches, strict=True):
                 x, kv = block(x, angles, layer, start, stop)

@@ -18,8 +18,7 @@ import numpy as np
 from jaxalign.data.blocks import PairBlocks
 from jaxalign.data.prompts import Prompt, identity
 from jaxalign.data.schema import Preference
-from jaxalign.decoding.forced import ForcedProgram, forced, piece_size
-from jaxalign.decoding.rows import make_rows
+from jaxalign.decoding.forced import target_log_prob
 from jaxalign.decoding.texts import batches, encode_texts
 from jaxalign.models.config import DecoderConfig
 from jaxalign.models.language_model import LanguageModel
@@ -61,20 +60,17 @@ def chat_prompt(prompt: Prompt) -> str | list[dict[str, str]]:
     return [{"role": message.role, "content": message.content} for message in prompt]
 
 
-@functools.partial(jax.jit, static_argnames="config")
-def _pool(config: DecoderConfig, params: Params, tokens, lengths, responses) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Last, mean and prompt hidden states, each `[batch, width]`."""
-    hidden, _ = prefill(bind(config, params), tokens, lengths)
+@functools.partial(jax.jit, static_argnames=("config", "width"))
+def _read(config: DecoderConfig, width: int, params: Params, tokens, lengths, responses) -> tuple[jax.Array, ...]:
+    """Last, mean and prompt hidden states, each `[batch, width of the model]`, and log-probabilities `[batch, width]`."""
+    model = bind(config, params)
+    hidden, _ = prefill(model, tokens, lengths)
     length = tokens.shape[1]
     first = jnp.asarray(length - responses, jnp.int32)
     inside = (jnp.arange(length, dtype=jnp.int32)[None] >= first[:, None])[..., None]
     mean = jnp.sum(jnp.where(inside, hidden, 0.0), axis=1) / responses.astype(jnp.float32)[:, None]
     prompt = jnp.take_along_axis(hidden, (first - 1)[:, None, None], axis=1)[:, 0]
-    return hidden[:, -1], mean, prompt
-
-
-def _log_prob(arguments, guidances, carries, judged) -> jax.Array:
-    return judged.target_log_prob
+    return hidden[:, -1], mean, prompt, target_log_prob(model, hidden, tokens, width)
 
 
 def extract(
@@ -117,16 +113,12 @@ def extract(
     log_prob = np.zeros(count)
     tokens = np.asarray([text.response for text in encoded])
     for batch in batches(encoded, batch_size, lm.pad_id, lm.config.max_position):
-        size = len(batch.rows)
-        program = ForcedProgram(lm.config, 0, False, batch.width, piece_size(lm.config, size, batch.width, 0))
-        inputs = (batch.tokens, batch.lengths, batch.responses)
-        pooled = _pool(lm.config, lm.params, *inputs)
-        rows = make_rows(size, max_new_tokens=1)
-        scored = np.asarray(forced(program, _log_prob, False, lm.params, (), None, rows, *inputs), np.float64)
-        real = len(batch.index)
+        *pooled, scored = _read(lm.config, batch.width, lm.params, batch.tokens, batch.lengths, batch.responses)
+        scored = np.asarray(scored, np.float64)
+        real = len(batch.places)
         for name, values in zip(("last", "mean", "prompt"), pooled, strict=True):
-            arrays[name][batch.index] = np.asarray(values)[:real]
-        for place, i in enumerate(batch.index):
+            arrays[name][batch.places] = np.asarray(values)[:real]
+        for place, i in enumerate(batch.places):
             log_prob[i] = scored[place, -batch.responses[place] :].sum()
         if progress is not None:
             progress(real)

@@ -102,6 +102,14 @@ class Guidance:
         """
         return carry
 
+    def bonus(self, step: Step, carry: Any) -> jax.Array:
+        """What is added to every token, before the weight: `[batch, positions, vocab]` float32."""
+        raise NotImplementedError(f"{type(self).__name__} must define bonus(step, carry)")
+
+    def reward_and_pending(self, step: Step, carry: Any) -> tuple[jax.Array, Any]:
+        """Rewards of the candidates, before the weight, `[batch, positions, k]`, and what `advance` needs of them."""
+        raise NotImplementedError(f"{type(self).__name__} must define reward(step, carry)")
+
     def weighted(self, value: jax.Array, step: Step) -> jax.Array:
         """`value` `[batch, positions, ...]`, clipped, times weight and schedule."""
         if self.clip is not None:
@@ -117,10 +125,6 @@ class VocabularyGuidance(Guidance):
     """Adds to the log-probability of every token of the vocabulary. Write `bonus`."""
 
     scores_vocabulary: ClassVar[bool] = True
-
-    def bonus(self, step: Step, carry: Any) -> jax.Array:
-        """What is added, before the weight: `[batch, positions, vocab]` float32."""
-        raise NotImplementedError(f"{type(self).__name__} must define bonus(step, carry)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxalign.decoding.guidance.base import CandidateGuidance, Step, pytree, static
 
@@ -40,7 +41,7 @@ class RewardHead(CandidateGuidance):
     users: Any
 
     @classmethod
-    def linear(cls, vectors: jax.Array, bias: "jax.Array | float" = 0.0, **kwargs: Any) -> "RewardHead":
+    def linear(cls, vectors: ArrayLike, bias: ArrayLike = 0.0, **kwargs: Any) -> "RewardHead":
         """Heads that are linear in the hidden state.
 
         Args:
@@ -53,6 +54,7 @@ class RewardHead(CandidateGuidance):
         return cls(function=linear_reward, shared=(), users={"vector": vectors, "bias": bias}, **kwargs)
 
     def reward(self, step: Step, carry: Any) -> jax.Array:
+        assert step.candidate_hidden is not None, "the loop gives it, since this reads_hidden"
         user = jax.tree.map(lambda x: x[step.rows.user], self.users)
         function = jax.vmap(self.function, in_axes=(None, 0, 0, 0))
         return function(self.shared, user, step.candidate_hidden, step.prompt_hidden)

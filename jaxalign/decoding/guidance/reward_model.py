@@ -54,6 +54,7 @@ class SeparateRewardModel(CandidateGuidance):
         return _Prefix(cache.extend(texts.slots), prompt_hidden)
 
     def reward_and_pending(self, step: Step, carry: _Prefix) -> tuple[jax.Array, Any]:
+        assert step.tokens is not None, "the loop gives the candidates"
         batch, positions, k = step.tokens.shape
 
         def repeat(x):
