@@ -110,7 +110,7 @@ class Script(VocabularyGuidance):
 @pytree
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault(CandidateGuidance):
-    """Rewards of 0, but for user u's token number `at[u]`: there `value[u]`, for the candidates from first[u] to candidates[u]."""
+    """Rewards of 0; `value[u]` at user u's token number `at[u]`, for the candidates from `first` to `candidates[u]`."""
 
     at: jax.Array
     value: jax.Array

@@ -1,0 +1,94 @@
+"""Top-k, argmax, filters and sampling over a vocabulary, against JAX's own and against sorting."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxalign.decoding import vocabulary
+
+RNG = np.random.default_rng(0)
+WIDE = 6 * 256 + 37  # seven blocks, the last one not full
+
+
+def rows(kind, n):
+    x = RNG.standard_normal((9, n)).astype(np.float32)
+    if kind == "ties":
+        x = np.round(x)
+    elif kind == "one_value":
+        x = np.zeros_like(x)
+    elif kind == "mostly_minus_infinity":
+        x = np.where(RNG.random(x.shape) < 0.999, -np.inf, x).astype(np.float32)
+    elif kind == "all_minus_infinity":
+        x = np.full_like(x, -np.inf)
+    elif kind == "nan":
+        x[::2, n // 2 :: 97] = np.nan
+    return x
+
+
+KINDS = ["distinct", "ties", "one_value", "mostly_minus_infinity", "all_minus_infinity", "nan"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_top_k_and_argmax_are_those_of_jax(kind):
+    for n, ks in ((5, (1, 5)), (256, (1,)), (300, (3,)), (WIDE, (1, 2, 3, 10))):
+        x = rows(kind, n)
+        np.testing.assert_array_equal(vocabulary.argmax(x), jnp.argmax(x, axis=-1))
+        for k in ks:
+            for ours, theirs in zip(vocabulary.top_k(x, k), jax.lax.top_k(x, k), strict=True):
+                np.testing.assert_array_equal(ours, theirs)
+
+
+def test_exactly_k_and_the_lowest_ids_first_among_ties():
+    scores = jnp.array([[9.0, 5.0, 5.0, 5.0, 0.0]] * 3)
+    kept = np.isfinite(vocabulary.keep_top_k(scores, jnp.array([2, 1, 0]), 2))
+    np.testing.assert_array_equal(kept, [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 5.0])
+def test_nucleus_is_the_one_found_by_sorting(temperature):
+    logits = RNG.standard_normal((20, WIDE)).astype(np.float32) / np.float32(temperature)
+    top_p = np.linspace(0.01, 0.99, 20).astype(np.float32)
+    kept = np.isfinite(vocabulary.keep_top_p(logits, top_p))
+    for row in range(20):
+        p = np.asarray(jax.nn.softmax(logits[row]), np.float64)
+        order = np.argsort(-p, kind="stable")
+        # The smallest prefix of the sorted probabilities that reaches top_p.
+        wanted = np.zeros(WIDE, bool)
+        wanted[order[: np.searchsorted(np.cumsum(p[order]), top_p[row]) + 1]] = True
+        # The sums are rounded in float32: the prefix may end one entry earlier or later.
+        assert (kept[row] != wanted).sum() <= 1
+        assert p[kept[row]].sum() == pytest.approx(max(top_p[row], p.max()), abs=p[kept[row]].min() + 1e-5)
+
+
+def test_nucleus_by_hand():
+    logits = jnp.log(jnp.array([[0.5, 0.25, 0.125, 0.125]] * 5))
+    kept = np.isfinite(vocabulary.keep_top_p(logits, jnp.array([0.1, 0.5, 0.7, 0.8, 1.0])))
+    # Equal probabilities are kept together.
+    np.testing.assert_array_equal(kept.sum(axis=-1), [1, 1, 2, 4, 4])
+
+
+def test_samples_follow_the_probabilities():
+    n, draws = 700, 200_000
+    logits = RNG.standard_normal(n).astype(np.float32)
+    logits[RNG.random(n) < 0.3] = -np.inf
+    logits[3] = 5.0
+    uniform = jax.random.uniform(jax.random.key(0), draws)
+    each = jax.jit(jax.lax.map, static_argnums=0)
+    drawn = np.asarray(each(lambda u: vocabulary.sample(logits[None], u[None])[0], uniform))
+    counts = np.bincount(drawn, minlength=n)
+    p = np.exp(logits.astype(np.float64))
+    p /= p.sum()
+    assert counts[p == 0].sum() == 0
+    expected = p[p > 0] * draws
+    chi_square = ((counts[p > 0] - expected) ** 2 / expected).sum()
+    degrees = (p > 0).sum() - 1
+    # Five standard deviations of the statistic.
+    assert abs(chi_square - degrees) < 5 * np.sqrt(2 * degrees)
+
+
+def test_the_ends_of_the_unit_interval_draw_only_what_has_weight():
+    logits = np.full((2, WIDE), -np.inf, np.float32)
+    logits[:, [300, 900]] = 0.0
+    drawn = vocabulary.sample(logits, jnp.array([0.0, np.nextafter(np.float32(1), np.float32(0))]))
+    np.testing.assert_array_equal(drawn, [300, 900])
