@@ -155,7 +155,7 @@ def test_value_heads_know_their_users_and_their_k():
 def test_the_shorter_context_of_a_reward_model_counts():
     with pytest.raises(InputError, match="prompt 0 has 3 tokens and the context holds 2"):
         generate(LM, GOOD, guidance=separate(max_position=2))
-    with pytest.raises(InputError, match="prompt 0 and its response have 5 tokens .* the context holds 4"):
+    with pytest.raises(InputError, match=r"prompt 0 and its response have 5 tokens .* the context holds 4"):
         score(LM, GOOD, [[5, 6], [7]], guidance=separate(max_position=4))
 
 
