@@ -6,6 +6,6 @@
 from jaxalign.rewards.adapting import adapt
 from jaxalign.rewards.fitting import FitResult, choose, fit
 from jaxalign.rewards.protocol import Method, RewardModel
-from jaxalign.rewards.registry import make, methods
+from jaxalign.rewards.registry import make, names
 
-__all__ = ["FitResult", "Method", "RewardModel", "adapt", "choose", "fit", "make", "methods"]
+__all__ = ["FitResult", "Method", "RewardModel", "adapt", "choose", "fit", "make", "names"]

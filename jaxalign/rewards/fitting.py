@@ -142,7 +142,7 @@ def fit(
     # The varied fields are traced: their values must not distinguish compiled programs.
     blank = dataclasses.replace(method, **dict.fromkeys(names, 0.0))
 
-    state = training.start(blank, hyper, lane_seeds, pairs, method.prepare(train, pairs), resample=resample)
+    state = training.start(method, lanes, pairs, method.prepare(train, pairs), resample=resample)
     evaluations = 1 + -(-method.steps // eval_every)
     record = {
         "train": np.full((len(lanes), method.steps), np.nan, np.float32),

@@ -51,7 +51,7 @@ def _plugins() -> dict[str, Any]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def methods() -> tuple[str, ...]:
+def names() -> tuple[str, ...]:
     """The names of all methods: built-in ones in the order of the documentation, then others."""
     return tuple(dict.fromkeys([*_BUILT_IN, *_added, *_plugins()]))
 
@@ -69,9 +69,9 @@ def find(name: str) -> type[Method]:
         return _added[name]
     if name in _plugins():
         return _plugins()[name].load()
-    near = difflib.get_close_matches(name, methods(), n=1)
+    near = difflib.get_close_matches(name, names(), n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    raise InputError(f"There is no reward model '{name}'.{hint} Known: {', '.join(methods())}.")
+    raise InputError(f"There is no reward model '{name}'.{hint} Known: {', '.join(names())}.")
 
 
 def make(name: str, **hyper: Any) -> Method:

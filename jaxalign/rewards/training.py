@@ -7,7 +7,7 @@ uninterrupted one draws.
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -51,28 +51,32 @@ def _weighted(pairs: Pairs, key: Array, resample: bool) -> Pairs:
     return dataclasses.replace(pairs, weight=jax.random.exponential(jax.random.fold_in(key, 2**31), pairs.user.shape))
 
 
-@functools.partial(jax.jit, static_argnames=("method", "resample"))
 def start(
-    method: Method, hyper: Mapping[str, Array], seeds: Array, pairs: Pairs, prepared: Tree, *, resample: bool
+    method: Method, lanes: Sequence[tuple[Mapping[str, float], int]], pairs: Pairs, prepared: Tree, *, resample: bool
 ) -> State:
-    """The state of all lanes before the first step; `hyper` values and `seeds` are `[lanes]`."""
+    """The state of all lanes, `(values of the grid, seed)` each, before the first step.
 
-    def lane(hyper: Mapping[str, Array], seed: Array) -> State:
-        key = jax.random.key(seed)
-        params, users = _with(method, hyper).init(key, _weighted(pairs, key, resample), prepared)
-        return {
-            "params": params,
-            "users": users,
-            "adam": descent.ADAM.init((params, users)),
-            "step": jnp.zeros((), jnp.int32),
-            "best": {"params": params, "users": users},
-            "best_loss": jnp.full((), jnp.inf),
-            "best_step": jnp.zeros((), jnp.int32),
-            "waited": jnp.zeros((), jnp.int32),
-        }
-
+    Not jitted: compiling the random draws of all parameters as one program takes longer than drawing them one by one.
+    """
     with jax.default_matmul_precision("float32"):
-        return jax.vmap(lane)(hyper, seeds)
+        starts = []
+        for values, seed in lanes:
+            key = jax.random.key(seed)
+            starts.append(dataclasses.replace(method, **values).init(key, _weighted(pairs, key, resample), prepared))
+    # A weak type would become a strong one after the first block, and compile everything again.
+    params, users = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf, leaf.dtype) for leaf in leaves]), *starts)
+    number = len(lanes)
+    return {
+        "params": params,
+        "users": users,
+        "adam": jax.vmap(descent.ADAM.init)((params, users)),
+        "step": jnp.zeros(number, jnp.int32),
+        # Copies: the state is donated, and no buffer may be donated twice.
+        "best": jax.tree.map(jnp.copy, {"params": params, "users": users}),
+        "best_loss": jnp.full(number, jnp.inf, jnp.float32),
+        "best_step": jnp.zeros(number, jnp.int32),
+        "waited": jnp.zeros(number, jnp.int32),
+    }
 
 
 @functools.partial(jax.jit, static_argnames=("method", "block", "resample"), donate_argnames="state")

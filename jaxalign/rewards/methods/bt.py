@@ -27,10 +27,10 @@ class BradleyTerryHead(LinearMethod):
     name: ClassVar[str] = "bt"
     summary: ClassVar[str] = "one linear head for everybody"
     cost: ClassVar[str] = "none"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"strength": (10.0, 100.0, 1000.0)}
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"strength": (3.0, 30.0, 300.0)}
     random: ClassVar[bool] = False
 
-    strength: float = 100.0
+    strength: float = 30.0
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
         return {"v": jnp.zeros(pairs.features.shape[1])}, {}

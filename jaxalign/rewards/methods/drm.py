@@ -1,6 +1,7 @@
 """DRM: principal components of the pairs' differences as heads, weighed in closed form."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ _CHUNK = 4096
 """Pairs whose differences exist at one time: `[_CHUNK, width]` numbers."""
 
 
+@jax.jit
 def moments(pairs: Pairs) -> tuple[Array, Array]:
     """Mean `[width]` and second moment `[width, width]` of D over all pairs, D = h_chosen - h_rejected."""
     number = pairs.user.shape[0]
@@ -36,6 +38,22 @@ def moments(pairs: Pairs) -> tuple[Array, Array]:
     (first, second), _ = jax.lax.scan(add, zeros, (*sides, weights))
     total = jnp.maximum(pairs.weight.sum(), 1.0)
     return first / total, second / total
+
+
+@functools.partial(jax.jit, static_argnames=("number", "centre"))
+def components(mean: Array, second: Array, number: int, centre: bool) -> Array:
+    """Principal components `[width, number]` of D from its moments, scaled so that D has unit deviation along each."""
+    spread = second - jnp.outer(mean, mean)
+    _, vectors = jnp.linalg.eigh(spread if centre else second)
+    vectors = vectors[:, ::-1][:, :number]
+    # An eigenvector's sign is arbitrary; both signs become heads, but their order should not be.
+    largest = vectors[jnp.abs(vectors).argmax(axis=0), jnp.arange(number)]
+    vectors = vectors * jnp.broadcast_to(jnp.where(largest < 0.0, -1.0, 1.0), vectors.shape)
+    variance = ((spread @ vectors) * vectors).sum(axis=0)
+    # A component without spread says nothing: scale 0, not noise divided by nothing.
+    real = variance > 1e-6 * jnp.maximum(variance.max(), 1e-12)
+    scale = jnp.where(real, jax.lax.rsqrt(jnp.where(real, variance, 1.0)), 0.0)
+    return vectors * jnp.broadcast_to(scale, vectors.shape)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,23 +86,15 @@ class Drm(LinearMethod):
     temperature: float = 1.0
     centre: bool = True
 
-    def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
+    def prepare(self, blocks: PairBlocks, pairs: Pairs) -> Tree:
         mean, second = moments(pairs)
-        spread = second - jnp.outer(mean, mean)
-        values, vectors = jnp.linalg.eigh(spread if self.centre else second)
-        values, vectors = values[::-1][: self.components], vectors[:, ::-1][:, : self.components]
-        # An eigenvector's sign is arbitrary; both signs are heads, but their order should not be.
-        largest = vectors[jnp.abs(vectors).argmax(axis=0), jnp.arange(vectors.shape[1])]
-        vectors = vectors * jnp.broadcast_to(jnp.where(largest < 0.0, -1.0, 1.0), vectors.shape)
-        variance = jnp.einsum("dk,de,ek->k", vectors, spread, vectors)
-        # A component without spread says nothing: scale 0, not noise divided by nothing.
-        real = variance > 1e-6 * jnp.maximum(variance.max(), 1e-12)
-        scale = jnp.where(real, jax.lax.rsqrt(jnp.where(real, variance, 1.0)), 0.0)
-        heads = vectors * jnp.broadcast_to(scale, vectors.shape)
-        params = {"heads": jnp.concatenate([heads, -heads], axis=1)}
+        return components(mean, second, self.components, self.centre)
+
+    def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
+        params = {"heads": jnp.concatenate([prepared, -prepared], axis=1)}
         weights = self._weights(params, pairs)
-        real_users = (pairs.count > 0).astype(jnp.float32)
-        params["prior"] = (real_users @ weights) / jnp.maximum(real_users.sum(), 1.0)
+        seen = (pairs.count > 0).astype(jnp.float32)
+        params["prior"] = (seen @ weights) / jnp.maximum(seen.sum(), 1.0)
         return params, {}
 
     def project(self, params: Tree) -> Array:

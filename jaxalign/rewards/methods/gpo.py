@@ -109,7 +109,7 @@ class Gpo(Method):
     name: ClassVar[str] = "gpo"
     summary: ClassVar[str] = "a transformer that reads the user's pairs in context (GPO)"
     cost: ClassVar[str] = "layers x (4 width^2 + 4 contexts x width)"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (0.0001, 0.001)}
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (0.001, 0.01)}
     amortised: ClassVar[bool] = True
 
     learning_rate: float = 0.002
@@ -119,7 +119,7 @@ class Gpo(Method):
     heads: int = 4
     contexts: int = 16
     query: int = 16
-    decay: float = 0.0003
+    decay: float = 0.001
 
     @property
     def _process(self) -> tuple[int, int, int]:

@@ -36,11 +36,11 @@ class Lore(LinearMethod):
     name: ClassVar[str] = "lore"
     summary: ClassVar[str] = "a mixture of a few shared linear heads (LoRe)"
     cost: ClassVar[str] = "rank"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"ridge": (3.0, 30.0, 300.0), "strength": (0.1, 1.0)}
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"ridge": (10.0, 100.0), "strength": (1.0, 3.0, 10.0)}
 
     learning_rate: float = 0.02
     rank: int = 5
-    strength: float = 0.3
+    strength: float = 3.0
     ridge: float = 30.0
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:

@@ -41,16 +41,16 @@ class Mrm(LinearMethod):
     name: ClassVar[str] = "mrm"
     summary: ClassVar[str] = "a meta-learned mixture of a few shared linear heads (MRM)"
     cost: ClassVar[str] = "rank"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"ridge": (10.0, 100.0), "inner_rate": (1.0, 4.0)}
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"ridge": (30.0, 100.0, 300.0)}
     amortised: ClassVar[bool] = True
 
     learning_rate: float = 0.02
     rank: int = 2
-    inner_rate: float = 2.0
+    inner_rate: float = 4.0
     inner_steps: int = 5
     support: float = 0.1
     sharpness: float = 0.5
-    ridge: float = 30.0
+    ridge: float = 100.0
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
         width = pairs.features.shape[1]
@@ -66,20 +66,23 @@ class Mrm(LinearMethod):
     def prior(self, params: Tree) -> Tree:
         return {"logits": params["start"]}
 
-    def _losses(self, texts: Array, logits: Array, pairs: Pairs) -> Array:
-        """Weighted pair losses `[pairs]` at user logits `[users, rank]`, from encoded texts `[texts, rank]`."""
+    def _losses(self, sides: tuple[Array, Array], logits: Array, pairs: Pairs) -> Array:
+        """Weighted losses `[pairs]` at user logits `[users, rank]`, from both sides' encoded texts `[pairs, rank]`."""
         weights = jax.nn.softmax(logits, axis=-1)[pairs.user]
-        chosen = jnp.einsum("pr,pr->p", texts[pairs.chosen_text], weights)
-        rejected = jnp.einsum("pr,pr->p", texts[pairs.rejected_text], weights)
+        chosen, rejected = ((side * weights).sum(axis=-1) for side in sides)
         return pairs.weight * self.loss(chosen, rejected, pairs.label, pairs.margin, pairs.weight)
 
-    def _inner(self, params: Tree, texts: Array, pairs: Pairs, share: Array) -> Array:
+    def _sides(self, params: Tree, pairs: Pairs) -> tuple[Array, Array]:
+        texts = self.encode_text(params, pairs.features)
+        return texts[pairs.chosen_text], texts[pairs.rejected_text]
+
+    def _inner(self, params: Tree, sides: tuple[Array, Array], pairs: Pairs, share: Array) -> Array:
         """Logits `[users, rank]` after the inner steps on pairs weighted by `share` `[pairs]`."""
         logits = jnp.broadcast_to(params["start"], (pairs.users, self.rank))
         size = jnp.maximum(pairs.per_user(share), 1e-6)
 
         def loss(logits: Array) -> Array:
-            return (pairs.per_user(share * self._losses(texts, logits, pairs)) / size).sum()
+            return (pairs.per_user(share * self._losses(sides, logits, pairs)) / size).sum()
 
         for _ in range(self.inner_steps):
             logits = logits - self.inner_rate * jax.grad(loss)(logits)
@@ -87,12 +90,12 @@ class Mrm(LinearMethod):
 
     def objective(self, params: Tree, users: Tree, pairs: Pairs, key: Array) -> Array:
         """The robust query loss after the inner steps, a mean over users who have query pairs, plus the ridge."""
-        texts = self.encode_text(params, pairs.features)
+        sides = self._sides(params, pairs)
         support = jax.random.bernoulli(key, self.support, pairs.user.shape).astype(jnp.float32)
-        logits = self._inner(params, texts, pairs, support)
+        logits = self._inner(params, sides, pairs, support)
         query = 1.0 - support
         size = pairs.per_user(query * pairs.weight)
-        losses = pairs.per_user(query * self._losses(texts, logits, pairs)) / jnp.maximum(size, 1e-6)
+        losses = pairs.per_user(query * self._losses(sides, logits, pairs)) / jnp.maximum(size, 1e-6)
         real = size > 0.0
         median = jnp.nanmedian(jnp.where(real, losses, jnp.nan))
         # A step in which nobody has a query pair has no median; any finite number will do.
@@ -102,8 +105,7 @@ class Mrm(LinearMethod):
         return robust.sum() / jnp.maximum(real.sum(), 1).astype(jnp.float32) + ridge
 
     def adapt(self, params: Tree, pairs: Pairs) -> Tree:
-        texts = self.encode_text(params, pairs.features)
-        return {"logits": self._inner(params, texts, pairs, jnp.ones_like(pairs.weight))}
+        return {"logits": self._inner(params, self._sides(params, pairs), pairs, jnp.ones_like(pairs.weight))}
 
     def check(self, blocks: PairBlocks) -> None:
         super().check(blocks)

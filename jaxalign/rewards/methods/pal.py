@@ -49,15 +49,15 @@ class PalIdeal(Method):
     name: ClassVar[str] = "pal_ideal"
     summary: ClassVar[str] = "distance to a user's mixture of prototypes (PAL, form A)"
     cost: ClassVar[str] = "space"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (3.0, 30.0), "strength": (0.1, 1.0)}
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (10.0, 30.0, 100.0)}
 
     loss: Loss = _HINGE
     learning_rate: float = 0.005
     steps: int = 200
     prototypes: int = 2
     space: int = 32
-    decay: float = 10.0
-    strength: float = 0.3
+    decay: float = 30.0
+    strength: float = 1.0
 
     def _sizes(self, width: int) -> tuple[tuple[int, ...]]:
         return ((width, self.space, self.space, self.space),)
@@ -107,14 +107,14 @@ class Pal(Method):
     name: ClassVar[str] = "pal"
     summary: ClassVar[str] = "cosine with a user's mixture of prompt-dependent prototypes (PAL, form B)"
     cost: ClassVar[str] = "space"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (3.0, 30.0), "strength": (0.1, 1.0)}
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (10.0, 30.0, 100.0)}
 
     learning_rate: float = 0.005
     steps: int = 200
     prototypes: int = 2
     space: int = 32
-    decay: float = 10.0
-    strength: float = 0.3
+    decay: float = 30.0
+    strength: float = 1.0
 
     def _sizes(self, width: int) -> tuple[tuple[int, ...]]:
         return ((width, self.space, self.space, self.space),)
@@ -146,7 +146,23 @@ class Pal(Method):
     def combine(self, params: Tree, text: Array, prompt: Array, user: Array) -> Array:
         ideal = user @ prompt
         cosine = (text @ ideal) / (_length(text) * _length(ideal))
-        return jnp.exp(jnp.minimum(params["scale"], jnp.log(_LARGEST_SCALE))) * cosine
+        return self._scale(params) * cosine
+
+    def _scale(self, params: Tree) -> Array:
+        return jnp.exp(jnp.minimum(params["scale"], jnp.log(_LARGEST_SCALE)))
+
+    def scores(self, params: Tree, users: Tree, pairs: Pairs) -> Array:
+        """As in `Method`, by inner products that are computed once a text: a slot costs `prototypes^2`, not `space`."""
+        texts = self.encode_text(params, pairs.features)
+        points = self.encode_prompt(params, pairs.prompts)
+        product = jnp.einsum("ts,tks->tk", texts, points)[pairs.slot_text]
+        gram = jnp.einsum("tks,tls->tkl", points, points)[pairs.slot_text]
+        weights = jax.vmap(lambda user: self.encode_user(params, user))(users)[pairs.slot_user]
+        # Rounding may leave a vanishing square slightly negative.
+        # Products and sums, not einsum: a batched product of thousands of tiny matrices is slow on CPU.
+        square = jnp.maximum((weights[:, :, None] * gram * weights[:, None, :]).sum(axis=(1, 2)), 0.0)
+        length = _length(texts)[pairs.slot_text] * jnp.sqrt(square + _TINY)
+        return self._scale(params) * (weights * product).sum(axis=1) / length
 
     def penalty(self, params: Tree, users: Tree) -> Array:
         weights = sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves({"f": params["f"], "g": params["g"]}))

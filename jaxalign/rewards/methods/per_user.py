@@ -34,14 +34,11 @@ class PerUser(LinearMethod):
     name: ClassVar[str] = "per_user"
     summary: ClassVar[str] = "a linear head for each user, shrunk towards a common one"
     cost: ClassVar[str] = "width"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {
-        "strength": (100.0, 300.0, 1000.0, 3000.0),
-        "shared": (30.0, 300.0),
-    }
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"strength": (100.0, 300.0, 1000.0, 3000.0)}
     random: ClassVar[bool] = False
 
-    strength: float = 1000.0
-    shared: float = 100.0
+    strength: float = 300.0
+    shared: float = 30.0
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
         width = pairs.features.shape[1]

@@ -99,11 +99,11 @@ class Pref(LinearMethod):
     name: ClassVar[str] = "pref"
     summary: ClassVar[str] = "factors of the user x pair matrix, tied to features (PReF)"
     cost: ClassVar[str] = "rank"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"ridge": (10.0, 100.0), "strength": (1.0, 3.0, 10.0)}
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"ridge": (30.0, 300.0), "strength": (3.0, 10.0, 30.0)}
 
     rank: int = 5
-    strength: float = 3.0
-    ridge: float = 30.0
+    strength: float = 10.0
+    ridge: float = 100.0
 
     def prepare(self, blocks: PairBlocks, pairs: Pairs) -> Tree:
         users, factors, first, second = low_rank(blocks, self.rank)
@@ -122,16 +122,16 @@ class Pref(LinearMethod):
         first, second = jax.random.split(key)
         # Seeds differ by a little noise around the decomposition.
         noise = 0.01 * jax.random.normal(first, (width, self.rank)) / jnp.sqrt(width)
+        # A user without pairs says nothing: no part of the centre, and at the prior.
+        known = (pairs.count > 0).astype(jnp.float32)
         if prepared:
-            centre = prepared["users"].mean(axis=0)
+            centre = known @ prepared["users"] / jnp.maximum(known.sum(), 1.0)
             offset = prepared["users"] - jnp.broadcast_to(centre, prepared["users"].shape)
-            # A user without pairs says nothing, and stays at the prior.
-            known = jnp.broadcast_to((pairs.count > 0)[:, None], offset.shape)
-            return {"a": prepared["a"] + noise, "centre": centre}, {"offset": jnp.where(known, offset, 0.0)}
-        offset = 0.1 * jax.random.normal(second, (pairs.users, self.rank))
-        known = jnp.broadcast_to((pairs.count > 0)[:, None], offset.shape)
-        params = {"a": 10.0 * noise, "centre": jnp.ones(self.rank) / jnp.sqrt(self.rank)}
-        return params, {"offset": jnp.where(known, offset, 0.0)}
+            params = {"a": prepared["a"] + noise, "centre": centre}
+        else:
+            offset = 0.1 * jax.random.normal(second, (pairs.users, self.rank))
+            params = {"a": 10.0 * noise, "centre": jnp.ones(self.rank) / jnp.sqrt(self.rank)}
+        return params, {"offset": offset * jnp.broadcast_to(known[:, None], offset.shape)}
 
     def project(self, params: Tree) -> Array:
         return params["a"]

@@ -36,14 +36,14 @@ class UserEmbedding(Method):
     name: ClassVar[str] = "user_embedding"
     summary: ClassVar[str] = "a network on the hidden state and a learned user embedding"
     cost: ClassVar[str] = "hidden^2"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (10.0, 100.0), "strength": (1.0, 10.0)}
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (30.0, 100.0, 300.0)}
 
     learning_rate: float = 0.005
     steps: int = 200
     embedding: int = 8
     hidden: int = 32
-    decay: float = 30.0
-    strength: float = 3.0
+    decay: float = 100.0
+    strength: float = 1.0
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
         first, second, third = jax.random.split(key, 3)

@@ -82,18 +82,18 @@ class Vpl(Method):
     name: ClassVar[str] = "vpl"
     summary: ClassVar[str] = "a latent vector read from the user's pairs by an encoder (VPL)"
     cost: ClassVar[str] = "hidden^2"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (0.0003, 0.003), "strength": (0.0001, 0.003)}
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (0.003, 0.01, 0.03)}
     amortised: ClassVar[bool] = True
 
     learning_rate: float = 0.003
-    steps: int = 300
+    steps: int = 200
     latent: int = 16
     hidden: int = 32
     context: int = 8
     contexts: int = 64
     query: int = 32
     strength: float = 0.0003
-    decay: float = 0.001
+    decay: float = 0.01
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
         keys = jax.random.split(key, 6)
