@@ -227,12 +227,12 @@ def _choose(program: Program, model: Decoder, guidance, selection, rows: Rows, s
     )
     # Without guidance the choice needs no normalised log-probabilities.
     scores, reward = logits if guidance is None else log_prob, jnp.zeros(batch, jnp.float32)
-    finite = jnp.isfinite(jnp.max(logits, axis=-1))
+    finite = vocabulary.usable(logits)
     bonus = None
     if guidance is not None and guidance.scores_vocabulary:
         bonus = guidance.bonus(prefix, state.carry)
         scores = scores + guidance.weighted(bonus, prefix)[:, 0]
-        finite = finite & jnp.isfinite(jnp.max(scores, axis=-1))
+        finite = finite & vocabulary.usable(scores)
     if guidance is None or not guidance.scores_candidates:
         index = selection.choose(scores, rows, key)
         token, hidden_next, kv, pending = index, None, None, ()

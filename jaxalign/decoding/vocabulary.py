@@ -20,7 +20,7 @@ def _blocks(x: jax.Array) -> jax.Array:
 def top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     """The k largest entries of the last axis, largest first, the lower index first among equals, as `jax.lax.top_k`.
 
-    NaN counts as larger than every number, so that a broken row is seen and not passed over.
+    A row with NaN gives anything: `usable` finds it.
 
     Args:
       x: `[..., n]` float32.
@@ -49,6 +49,14 @@ def argmax(x: jax.Array) -> jax.Array:
     block = jnp.argmax(jnp.max(blocks, axis=-1), axis=-1)
     inside = jnp.argmax(jnp.take_along_axis(blocks, block[..., None, None], axis=-2)[..., 0, :], axis=-1)
     return (block * _WIDTH + inside).astype(jnp.int32)
+
+
+def usable(x: jax.Array) -> jax.Array:
+    """Whether a row has a finite largest entry and no NaN: `[..., n]` -> `[...]` bool.
+
+    NaN is asked for by itself: XLA's maximum on CPUs passes it over when the row is long.
+    """
+    return jnp.isfinite(jnp.max(x, axis=-1)) & ~jnp.any(jnp.isnan(x), axis=-1)
 
 
 def sample(logits: jax.Array, uniform: jax.Array) -> jax.Array:

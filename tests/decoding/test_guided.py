@@ -206,3 +206,11 @@ def test_a_broken_value_head_stops_its_user_s_row_alone():
     results = generate(LM, PROMPTS, guidance=guidance, user=[1, 0, 2, 1], top_k=0, max_new_tokens=NEW)
     assert [result.stop_reason for result in results] == ["length", "non_finite", "length", "length"]
     assert [result.tokens for result in results] == [PLAIN[0], [], PLAIN[2], PLAIN[3]]
+
+
+def test_one_nan_among_the_logits_stops_the_rows():
+    # One broken row of the (tied) output matrix, which is no prompt's token: every logit but one is a number.
+    token = next(t for t in range(VOCAB) if t not in np.concatenate([*PROMPTS, *PLAIN]))
+    broken = dataclasses.replace(LM, params=LM.params | {"embed": LM.params["embed"].at[token].set(jnp.nan)})
+    results = generate(broken, PROMPTS, max_new_tokens=NEW)
+    assert {(len(result.tokens), result.stop_reason) for result in results} == {(0, "non_finite")}
