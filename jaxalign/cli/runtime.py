@@ -13,7 +13,7 @@ def use_compilation_cache() -> None:
 
     from jaxalign.files import cache_dir
 
-    if jax.config.read("jax_compilation_cache_dir") is None:
+    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "compiled"))
 
 

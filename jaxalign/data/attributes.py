@@ -59,7 +59,7 @@ def attributes(text: str) -> np.ndarray:
     """The attributes of one text, `[attributes]` float32 in the order of `NAMES`.
 
     length: log(1 + words). sentence_length: log(1 + words per sentence). word_length: characters per word.
-    lexical_variety: different words over the square root of words (Guiraud). digits, commas and quotes: per 100 letters.
+    lexical_variety: different words over the square root of words (Guiraud). digits, commas, quotes: per 100 letters.
     first_person, second_person, hedges, boosters, reasons, politeness: per 100 words, from short English word lists.
     questions, exclamations: share of sentences. list_items, paragraphs: log(1 + count).
     """

@@ -49,8 +49,8 @@ class Experiment:
     methods: tuple[str, ...] = ("reference", "bt", "per_user")
     """Reward models that are compared; see `jaxalign.rewards.methods()`."""
 
-    pooling: Pooling = "last"
-    """Hidden state that stands for a response. Guidance reads the last token, so `last` is what it is fitted for."""
+    pooling: Pooling = "mean"
+    """What stands for a response: the mean of its hidden states, or its last one. Guidance reads each token's own."""
 
     weights: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
     """Weights w that are tried on validation pairs; the best one is used."""
@@ -64,19 +64,22 @@ class Experiment:
     min_pairs: int = 50
     """Users of `data` with fewer pairs that have a preferred side are left out."""
 
-    users: int = 24
+    users: int = 16
     """Simulated users."""
 
-    pairs_per_user: int = 80
+    common_taste: float = 1.0
+    """Weight of a taste that all simulated users share, beside 1 for their own."""
+
+    pairs_per_user: int = 120
     """Pairs that each simulated user judges."""
 
-    prompts: int = 48
+    prompts: int = 100
     """Prompts that simulated users see responses to."""
 
     responses: int = 4
     """Responses that the language model writes to each prompt."""
 
-    response_tokens: int = 48
+    response_tokens: int = 24
     """Length limit of responses and of guided texts, in tokens."""
 
     guided_users: int = 3
@@ -186,7 +189,9 @@ def _preferences(
     for row in written:
         responses.setdefault(row["prompt"], []).append(row["response"])
     everything = [text for texts in responses.values() for text in texts]
-    simulated = SimulatedUsers.create(experiment.limit or experiment.users, everything, seed=experiment.seed)
+    simulated = SimulatedUsers.create(
+        experiment.limit or experiment.users, everything, shared=experiment.common_taste, seed=experiment.seed
+    )
     return simulated, simulated.preferences(responses, experiment.pairs_per_user, seed=experiment.seed)
 
 

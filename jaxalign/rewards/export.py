@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError
@@ -26,7 +27,7 @@ def flatten(tree: Tree, prefix: str) -> dict[str, np.ndarray]:
     """Nested dictionaries of arrays as one, with keys joined by "/"."""
     if isinstance(tree, Mapping):
         return {name: leaf for key, value in tree.items() for name, leaf in flatten(value, f"{prefix}/{key}").items()}
-    return {prefix: np.ascontiguousarray(tree)}
+    return {prefix: np.asarray(tree, order="C")}  # ascontiguousarray would make a scalar one-dimensional
 
 
 def unflatten(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -100,6 +101,9 @@ def load(folder: Path, backbone: Mapping[str, str] | None = None) -> RewardModel
         users=users,
         backbone=fitted_for,
     )
+    rows = {leaf.shape[0] for leaf in jax.tree.leaves(model.user_params)}
+    if rows - {len(users)}:
+        raise ModelError(f"{folder} is damaged ({len(users)} users, but parameters of {rows.pop()}). Fit it again.")
     if backbone is not None:
         check_backbone(model, dict(backbone))
     return model

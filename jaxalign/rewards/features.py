@@ -62,7 +62,7 @@ def chat_prompt(prompt: Prompt) -> str | list[dict[str, str]]:
 
 @functools.partial(jax.jit, static_argnames=("config", "width"))
 def _read(config: DecoderConfig, width: int, params: Params, tokens, lengths, responses) -> tuple[jax.Array, ...]:
-    """Last, mean and prompt hidden states, each `[batch, width of the model]`, and log-probabilities `[batch, width]`."""
+    """Last, mean and prompt hidden states `[batch, model width]`, and log-probabilities `[batch, width]`."""
     model = bind(config, params)
     hidden, _ = prefill(model, tokens, lengths)
     length = tokens.shape[1]

@@ -5,6 +5,7 @@ vmap and grad. The static half is rebuilt from the constructor's arguments and c
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -31,12 +32,12 @@ class Mlp(nnx.Module):
 
 
 @functools.lru_cache
-def _split(kind: type[nnx.Module], arguments: tuple) -> tuple[Any, Any]:
+def _split(kind: Callable[..., nnx.Module], arguments: tuple) -> tuple[Any, Any]:
     """The static half of a module, and its parameters as shapes."""
     return nnx.split(nnx.eval_shape(lambda: kind(*arguments, rngs=nnx.Rngs(0))))
 
 
-def init(kind: type[nnx.Module], arguments: tuple, key: Array) -> Tree:
+def init(kind: Callable[..., nnx.Module], arguments: tuple, key: Array) -> Tree:
     """Fresh parameters of `kind(*arguments)`; traceable."""
     return nnx.to_pure_dict(nnx.split(kind(*arguments, rngs=nnx.Rngs(key)))[1])
 

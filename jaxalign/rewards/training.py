@@ -101,7 +101,7 @@ def advance(
             variables, adam, index = carry
             step_key = jax.random.fold_in(key, index)
             loss, gradients = jax.value_and_grad(
-                lambda variables: configured.objective(*variables, weighted, step_key)
+                lambda variables: configured.objective(variables[0], variables[1], weighted, step_key)
             )(variables)
             rate = descent.decayed(configured.learning_rate, index, method.steps)
             variables, adam = descent.step(gradients, adam, variables, rate)

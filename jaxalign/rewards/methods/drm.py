@@ -35,7 +35,7 @@ def moments(pairs: Pairs) -> tuple[Array, Array]:
         return (carry[0] + weighted.sum(axis=0), carry[1] + weighted.T @ difference), None
 
     zeros = (jnp.zeros(width), jnp.zeros((width, width)))
-    (first, second), _ = jax.lax.scan(add, zeros, (*sides, weights))
+    (first, second), _ = jax.lax.scan(add, zeros, (sides[0], sides[1], weights))
     total = jnp.maximum(pairs.weight.sum(), 1.0)
     return first / total, second / total
 

@@ -1,0 +1,86 @@
+import jax
+import numpy as np
+import pytest
+from planted import halves, make_blocks, short
+
+from jaxalign import rewards
+from jaxalign.errors import InputError
+from jaxalign.rewards.checkpoint import Checkpoints
+
+TASTE = np.asarray([[2.0, 0, 0], [0, 2.0, 0], [1.0, 1.0, 1.0]], np.float32)
+
+
+class Killed(Exception):
+    """Stands for a signal that ends the process between two steps."""
+
+
+def killer(at):
+    def progress(done, total):
+        if done >= at:
+            raise Killed
+
+    return progress
+
+
+@pytest.fixture(scope="module")
+def data():
+    return halves(make_blocks(TASTE, pairs=20, noise=1.0))
+
+
+def fit(data, folder=None, progress=None, name="mrm", **settings):
+    settings = {"seeds": (0, 1), "grid": {"ridge": (0.1, 1.0)}, "eval_every": 5, **settings}
+    if folder is None:
+        return rewards.fit(short(name), *data, progress=progress, **settings)
+    with Checkpoints(folder) as checkpoints:
+        return rewards.fit(short(name), *data, checkpoints=checkpoints, progress=progress, **settings)
+
+
+def assert_bitwise(one, two):
+    for a, b in zip(one.ensemble.members, two.ensemble.members, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, (a.shared, a.user_params), (b.shared, b.user_params))
+    np.testing.assert_array_equal(one.report.train_loss, two.report.train_loss)
+    np.testing.assert_array_equal(one.report.validation_loss, two.report.validation_loss)
+    assert one.report.chosen == two.report.chosen
+    assert one.report.best_step == two.report.best_step
+
+
+def test_a_killed_fit_resumes_to_bitwise_the_same_parameters(data, tmp_path):
+    whole = fit(data)
+    with pytest.raises(Killed):
+        fit(data, tmp_path, killer(10))
+    seen = []
+    resumed = fit(data, tmp_path, lambda done, total: seen.append(done))
+    assert seen == [15, 20], "it went on where it was killed"
+    assert_bitwise(whole, resumed)
+    again = []
+    assert_bitwise(whole, fit(data, tmp_path, lambda done, total: again.append(done)))
+    assert again == [], "a finished fit computes no step"
+
+
+def test_a_step_that_is_not_complete_is_skipped_and_written_again(data, tmp_path, caplog):
+    whole = fit(data)
+    with pytest.raises(Killed):
+        fit(data, tmp_path, killer(10))
+    steps = tmp_path / "steps"
+    # What a kill during a save, and other people, leave behind.
+    for file in sorted((steps / "10").rglob("*")):
+        if file.is_file():
+            file.write_bytes(b"")
+    (steps / "15").mkdir()
+    (steps / "12").write_text("not a step")
+    (steps / "20.orbax-checkpoint-tmp-1").mkdir()
+    seen = []
+    resumed = fit(data, tmp_path, lambda done, total: seen.append(done))
+    assert seen == [10, 15, 20]
+    assert "step 10 is not complete" in caplog.text
+    assert_bitwise(whole, resumed)
+    assert_bitwise(whole, fit(data, tmp_path))
+
+
+def test_another_fit_is_refused_and_told_apart(data, tmp_path):
+    with pytest.raises(Killed):
+        fit(data, tmp_path, killer(5))
+    with pytest.raises(InputError, match="checkpoints of another fit: seeds differ"):
+        fit(data, tmp_path, seeds=(0,))
+    with pytest.raises(InputError, match="another fit: data differ"):
+        fit(data[::-1], tmp_path)
