@@ -16,9 +16,9 @@ def test_names_and_classes_agree():
 
 
 def test_wrong_names_get_a_hint():
-    with pytest.raises(InputError, match="no reward model 'lroe'. Did you mean 'lore'"):
+    with pytest.raises(InputError, match=r"no reward model 'lroe'. Did you mean 'lore'"):
         rewards.make("lroe")
-    with pytest.raises(InputError, match="'lore' has no hyper-parameter 'rnak'. Did you mean 'rank'"):
+    with pytest.raises(InputError, match=r"'lore' has no hyper-parameter 'rnak'. Did you mean 'rank'"):
         rewards.make("lore", rnak=3)
 
 
