@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from jaxalign.rewards.protocol import Method
 
 _log = logging.getLogger(__name__)
 _MARK = "fit.json"
+_LAST_FILE = "_CHECKPOINT_METADATA"
 
 
 def fingerprint(
@@ -79,9 +81,18 @@ class Checkpoints:
     def manager(self) -> ocp.CheckpointManager:
         """Orbax's manager; made when first needed, since it scans the folder."""
         if self._manager is None:
+            self._drop_unfinished()
             options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=True)
-            self._manager = ocp.CheckpointManager(self.folder / "steps", options=options)
+            # Named items: without names Orbax infers them from whatever lies in the folder.
+            self._manager = ocp.CheckpointManager(self.folder / "steps", options=options, item_names=("state",))
         return self._manager
+
+    def _drop_unfinished(self) -> None:
+        """Removes numbered folders that lack Orbax's last file: steps that were not saved to the end."""
+        for path in sorted((self.folder / "steps").glob("*")):
+            if path.is_dir() and path.name.isdecimal() and not (path / _LAST_FILE).is_file():
+                _log.warning("%s: step %s is not complete and is removed", self.folder, path.name)
+                shutil.rmtree(path)
 
     def resume(self, fresh: dict[str, Any], mark: dict[str, str]) -> tuple[Any, Any]:
         """The newest complete state, or the fresh one where there is none: `(lanes, record)`.
@@ -104,7 +115,9 @@ class Checkpoints:
             write_json(path, mark)
         for step in sorted(self.manager.all_steps(), reverse=True):
             try:
-                restored = self.manager.restore(step, args=ocp.args.StandardRestore(fresh))
+                restored = self.manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(fresh)))[
+                    "state"
+                ]
             except Exception as error:
                 # Whatever a broken file makes Orbax raise: an older complete step is the way on.
                 _log.warning("%s: step %d is not complete and is skipped (%s)", self.folder, step, error)
@@ -118,7 +131,7 @@ class Checkpoints:
         """Saves the state after `step` steps; returns once it is copied, and writes in the background."""
         # The record changes in place and the lanes are donated to the next step: hand over copies.
         copied = jax.tree.map(np.array, state)
-        self.manager.save(step, args=ocp.args.StandardSave(copied), force=True)
+        self.manager.save(step, args=ocp.args.Composite(state=ocp.args.StandardSave(copied)), force=True)
 
     def wait(self) -> None:
         """Returns when everything is on disk."""

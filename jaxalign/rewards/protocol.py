@@ -8,7 +8,7 @@ A *method* is a frozen dataclass of hyper-parameters with pure functions on plai
 and its reward is one pure function, `method.reward(shared, user, hidden, prompt)`, of the LM's raw hidden state. The
 decoder gathers one user's slice of `user_params` by index inside jit and calls it on the hidden states of its
 candidates; reading it at token t gives the reward of the prefix up to t, reading it at the last content token that of
-the response. Methods compare and hash by value, so `method.reward` may be a static argument of a jitted function.
+the response. Methods compare and hash by value, and so does `RewardModel.reward`, a static argument of jitted functions.
 
 To keep the work per user small, a reward is split in three: a part of the text alone, a part of the user alone, and
 what combines them. Fitting computes the first once a text and the second once a user:
@@ -20,7 +20,7 @@ import abc
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -245,6 +245,21 @@ class LinearMethod(Method):
         return (texts[pairs.slot_text] * weights[pairs.slot_user]).sum(axis=-1)
 
 
+@dataclasses.dataclass(frozen=True)
+class RewardFunction:
+    """`Method.reward` of one method, as a static argument of jitted functions.
+
+    Equal for equal methods, which bound methods of Python are not: those compare the object they are bound to by
+    identity, and each loaded copy of a model would compile anew.
+    """
+
+    method: Method
+
+    def __call__(self, shared: Tree, user: Tree, hidden: Array, prompt: Array) -> Array:
+        """Rewards `[...]` of hidden states `[..., width]`; see `Method.reward`."""
+        return self.method.reward(shared, user, hidden, prompt)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RewardModel:
     """A fitted reward model of some users.
@@ -266,14 +281,13 @@ class RewardModel:
     backbone: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
-    def reward(self) -> Callable[[Tree, Tree, Array, Array], Array]:
+    def reward(self) -> "RewardFunction":
         """`reward(shared, user, hidden, prompt)`; pure, hashable, equal for equal methods."""
-        return self.method.reward
+        return RewardFunction(self.method)
 
-    @property
-    def linear_form(self) -> Callable[[Tree, Tree], tuple[Array, Array] | None]:
-        """`linear_form(shared, user)`; pure, hashable, equal for equal methods."""
-        return self.method.linear_form
+    def linear_form(self, shared: Tree, user: Tree) -> tuple[Array, Array] | None:
+        """As in `Method`."""
+        return self.method.linear_form(shared, user)
 
     @property
     def width(self) -> int:

@@ -30,10 +30,7 @@ def test_a_label_below_one_half_turns_the_pair_around():
 
 def test_shards_add_up_and_jit_agrees():
     whole = count(CHOSEN, REJECTED, MASK, LABEL)
-    parts = [
-        jax.jit(count)(CHOSEN[:, i : i + 1], REJECTED[:, i : i + 1], MASK[:, i : i + 1], LABEL[:, i : i + 1])
-        for i in range(3)
-    ]
+    parts = [jax.jit(count)(*(rows[:, i : i + 1] for rows in (CHOSEN, REJECTED, MASK, LABEL))) for i in range(3)]
     jax.tree.map(np.testing.assert_array_equal, whole, parts[0] + parts[1] + parts[2])
 
 

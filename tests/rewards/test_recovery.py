@@ -58,12 +58,9 @@ def test_per_user_beats_bt_only_where_users_differ(groups):
     hyper = {"learning_rate": 0.05}
     assert accuracy("per_user", *groups, strength=1.0, shared=1.0, **hyper) > 0.85
     assert accuracy("bt", *groups, strength=1.0, **hyper) < 0.75
-    same = halves(make_blocks(np.tile([1.0, 1.0, 0, 0, 0], (12, 1)), pairs=60, noise=1.0, seed=2))
-    one, two = (
-        accuracy("per_user", *same, strength=1.0, shared=1.0, **hyper),
-        accuracy("bt", *same, strength=1.0, **hyper),
-    )
-    assert one < two + 0.01
+    same = halves(make_blocks(np.tile([1.0, 1.0, 0, 0, 0], (12, 1)), pairs=400, texts=80, noise=1.0, seed=2))
+    personal, common = (accuracy("per_user", *same, strength=1.0, shared=1.0, **hyper), accuracy("bt", *same, **hyper))
+    assert personal < common + 0.002
 
 
 def test_per_user_with_an_infinite_ridge_is_bt(groups):
