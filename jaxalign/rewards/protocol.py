@@ -8,7 +8,7 @@ A *method* is a frozen dataclass of hyper-parameters with pure functions on plai
 and its reward is one pure function, `method.reward(shared, user, hidden, prompt)`, of the LM's raw hidden state. The
 decoder gathers one user's slice of `user_params` by index inside jit and calls it on the hidden states of its
 candidates; reading it at token t gives the reward of the prefix up to t, reading it at the last content token that of
-the response. Methods compare and hash by value, and so does `RewardModel.reward`, a static argument of jitted functions.
+the response. Methods compare and hash by value, as does `RewardModel.reward`: it may be a static argument of jit.
 
 To keep the work per user small, a reward is split in three: a part of the text alone, a part of the user alone, and
 what combines them. Fitting computes the first once a text and the second once a user:
