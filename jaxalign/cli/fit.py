@@ -122,7 +122,7 @@ def split_assignment(text: str) -> tuple[str, str]:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """A hyper-parameter: "rank=5" is a whole number, "strength=1.0" or "strength=inf" a number, "centre=false" a bool."""
+    """A hyper-parameter: "rank=5" a whole number, "strength=1.0" or "strength=inf" a number, "centre=false" a bool."""
     name, value = split_assignment(text)
     if value.lower() in ("true", "false"):
         return name, value.lower() == "true"
