@@ -6,8 +6,8 @@ Command:  jaxalign run experiments/quickstart.py
           jaxalign run experiments/quickstart.py --data FILE.jsonl --out results/mine     (your own preferences)
 Hardware: 2 CPU cores; SmolLM2-135M is fetched once (100 MB).
 Time:     9 minutes where both cores were shared with other work, after the download.
-Expected: RM accuracy near 50 % (52.7 bt, 49.1 per_user), the oracle at 80.5 %: 400 short responses are few for a head of
-          576 numbers per user. Policy accuracy stays near the language model's own (54.4 %).
+Expected: RM accuracy near 50 % (52.7 bt, 49.1 per_user), the oracle at 80.5 %: 400 short responses are few for heads
+          of 576 numbers. Policy accuracy stays near the language model alone (54.4 %).
 """
 
 from jaxalign.evaluation.experiment import Experiment

@@ -23,8 +23,8 @@ def _differences(features: np.ndarray, users: Sequence[Pairs]) -> list[torch.Ten
 def per_user(
     features: np.ndarray, users: Sequence[Pairs], *, steps: int, rate: float, strength: float, shared: float
 ) -> float:
-    """A common head, then an offset for each user in turn; returns seconds. Features are standardised `[texts,
-    width]`.""" began = time.perf_counter()
+    """A common head, then an offset for each user in turn; returns seconds. `features` are standardised."""
+    began = time.perf_counter()
     differences = _differences(features, users)
     v = torch.zeros(features.shape[1], requires_grad=True)
     optimiser = torch.optim.Adam([v], lr=rate)
