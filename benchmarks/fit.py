@@ -107,7 +107,7 @@ def seen_users(names: tuple[str, ...], data: dict[str, PairBlocks]) -> dict[str,
         }
         print(
             f"{name:15} {seconds:6.1f} s ({core_seconds:5.1f} core s)  macro {judged.macro:.3f}  "
-            f"micro {judged.micro:.3f}  worst tenth {judged.worst_tenth:.3f}  ECE {judged.ece:.3f}  {dict(result.report.chosen)}",
+            f"micro {judged.micro:.3f}  worst tenth {judged.worst_tenth:.3f}  ECE {judged.ece:.3f}  {dict(result.report.chosen)}",  # noqa: E501
             flush=True,
         )
     return rows
