@@ -101,7 +101,7 @@ def meant(name: str) -> str | None:
 
 def _shown(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _optional_text(row: Mapping[str, Any], field: str) -> str | None:
@@ -132,7 +132,7 @@ def _required(row: Mapping[str, Any], field: str) -> Any:
     mend = f"Add '{field}' to the row."
     if field not in row:
         near = next((name for name in row if meant(str(name)) == field), None)
-        mend = f"Rename '{near}' to '{field}'." if near else f"{mend} The row has: {', '.join(map(str, row))[:80]}."
+        mend = f"Rename {near!r} to '{field}'." if near else f"{mend} The row has {_shown(list(row))}."
     raise RowError(field, problem, mend)
 
 

@@ -125,13 +125,19 @@ class SimulatedUsers:
 
     def utility(self, texts: Sequence[str]) -> np.ndarray:
         """The true utility of each text to each user, `[users, texts]` float32: the oracle reward model."""
-        return self.weights @ self.standardiser(attribute_table(list(texts))).T
+        return self._utility(self.weights, texts)
 
     def reward(self, user: str, texts: Sequence[str]) -> np.ndarray:
         """The true utility of texts to one user, `[texts]` float32."""
         if user not in self._row:
             raise InputError(f"There is no simulated user '{user}'; they are {self.names[0]} to {self.names[-1]}.")
-        return self.standardiser(attribute_table(list(texts))) @ self.weights[self._row[user]]
+        row = self._row[user]
+        return self._utility(self.weights[row : row + 1], texts)[0]
+
+    def _utility(self, weights: np.ndarray, texts: Sequence[str]) -> np.ndarray:
+        table = self.standardiser(attribute_table(list(texts))).astype(np.float64)
+        # Rounded, so that a tie is a tie whichever other users and texts are in the same product.
+        return np.round(weights.astype(np.float64) @ table.T, 6).astype(np.float32)
 
     def preferences(
         self, responses: Mapping[str, Sequence[str]], pairs_per_user: int, *, seed: int = 0

@@ -47,7 +47,10 @@ def row_key(row: Preference | Completion, seed: int = 0) -> bytes:
     """A hash of all that the row says: its place in every order that does not depend on the file's."""
     numbers = [repr(row.label), repr(row.margin)] if isinstance(row, Preference) else []
     texts = [row.completion] if isinstance(row, Completion) else [row.chosen, row.rejected]
-    return digest(seed, row.user, identity(row.prompt), *texts, group_of(row), *numbers)
+    # Rows that differ in one of these alone would otherwise keep the order of the file.
+    stated = [row.split, row.kind] if isinstance(row, Preference) else [row.split]
+    optional = ["~" if value is None else "=" + value for value in stated]
+    return digest(seed, row.user, identity(row.prompt), *texts, group_of(row), *numbers, *optional)
 
 
 def in_fixed_order(rows: Iterable[Row], seed: int = 0) -> list[Row]:
