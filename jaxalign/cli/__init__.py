@@ -18,6 +18,7 @@ COMMANDS = {
     "generate": "generate text, plain or guided by a reward",
     "score": "log-probabilities and rewards of given responses",
     "fetch": "download and convert a language model",
+    "data": "check and prepare preference data",
     "env": "versions, devices and cache folders, for a bug report",
 }
 
