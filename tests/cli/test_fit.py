@@ -62,8 +62,6 @@ def folder(tmp_path_factory):
 def quiet(monkeypatch, tmp_path):
     """Caches in a temporary folder; no compiled programs are kept."""
     monkeypatch.setenv(files.CACHE_VARIABLE, str(tmp_path / "cache"))
-    for name in ("fit", "adapt", "methods"):
-        monkeypatch.setitem(cli.COMMANDS, name, name)
     monkeypatch.setattr("jaxalign.cli.runtime.use_compilation_cache", lambda: None)
 
 
