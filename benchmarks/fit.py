@@ -107,7 +107,8 @@ def seen_users(names: tuple[str, ...], data: dict[str, PairBlocks]) -> dict[str,
         }
         print(
             f"{name:15} {seconds:6.1f} s ({core_seconds:5.1f} core s)  macro {judged.macro:.3f}  "
-            f"micro {judged.micro:.3f}  worst tenth {judged.worst_tenth:.3f}  ECE {judged.ece:.3f}  {dict(result.report.chosen)}",  # noqa: E501
+            f"micro {judged.micro:.3f}  worst tenth {judged.worst_tenth:.3f}  ECE {judged.ece:.3f}  "
+            f"{dict(result.report.chosen)}",
             flush=True,
         )
     return rows
@@ -154,9 +155,10 @@ def against_torch(train: PairBlocks) -> dict[str, Any]:
             began = time.perf_counter()
             rewards.fit(method, train, eval_every=method.steps)
             ours.append(time.perf_counter() - began)
-        settings = {"steps": method.steps, "rate": method.learning_rate, "strength": method.strength}
-        extra = {"shared": method.shared} if name == "per_user" else {"rank": method.rank, "ridge": method.ridge}
-        theirs = getattr(fit_torch, name)(table, users, **settings, **extra)
+        hyper = dataclasses.asdict(method)
+        own = ("shared",) if name == "per_user" else ("rank", "ridge")
+        settings = {field: hyper[field] for field in ("steps", "strength", *own)}
+        theirs = getattr(fit_torch, name)(table, users, rate=method.learning_rate, **settings)
         results[name] = {"first": ours[0], "again": ours[1], "torch": theirs, "ratio": theirs / ours[1]}
         print(
             f"{name:10} ours {ours[0]:.1f} s with compilation, {ours[1]:.1f} s again; torch loop {theirs:.1f} s: "
