@@ -1,7 +1,7 @@
 """An experiment: preferences in, a table of reward models out, stage by stage.
 
-data -> features -> fit -> score -> generate -> report. Each stage keeps its result in the run folder (or in the feature
-cache), so that the same command continues where it stopped.
+data -> features -> fit -> score -> generate -> report. Sampled responses are kept in the run folder and features in the
+cache folder; the same command reads them and computes the rest.
 """
 
 import dataclasses

@@ -1,12 +1,14 @@
 """A language model ready for use: config, parameters, tokenizer, and where they came from."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from jaxalign.errors import ModelError
@@ -43,6 +45,15 @@ class LanguageModel:
     def pad_id(self) -> int:
         """What fills a batch; never read, and 0 without a tokenizer."""
         return 0 if self.tokenizer is None else self.tokenizer.pad_id
+
+    @functools.cached_property
+    def weights_digest(self) -> str:
+        """SHA-256 of config and every parameter: what tells apart two models of the same sizes. Reads all of them."""
+        digest = hashlib.sha256(json.dumps(to_hugging_face(self.config), sort_keys=True).encode())
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
+            digest.update(jax.tree_util.keystr(path).encode())
+            digest.update(np.ascontiguousarray(leaf).view(np.uint8).data)
+        return digest.hexdigest()
 
     @property
     def fingerprint(self) -> dict[str, str]:

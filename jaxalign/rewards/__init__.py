@@ -1,6 +1,6 @@
 """Personal reward models on the hidden states of a frozen language model: fit, adapt, score, save.
 
-`docs/rewards.md` is the guide; `jaxalign.rewards.protocol` says what a method and a fitted model are.
+`jaxalign.rewards.protocol` says what a method and a fitted model are.
 """
 
 from jaxalign.rewards.adapting import adapt

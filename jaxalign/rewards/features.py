@@ -5,8 +5,6 @@ The same pass gives the text's log-probability under the model, which every poli
 
 import dataclasses
 import functools
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -16,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxalign.data.blocks import PairBlocks
+from jaxalign.data.feature_cache import FeatureCache, Origin, text_key
 from jaxalign.data.prompts import Prompt, identity
 from jaxalign.data.schema import Preference
 from jaxalign.decoding.forced import target_log_prob
@@ -26,6 +25,9 @@ from jaxalign.models.transformer import Params, bind, prefill
 
 Pooling = Literal["last", "mean"]
 Key = tuple[str, str]
+
+# Each time features are kept a file is written; this many texts are lost at most when a process is killed.
+_KEPT_AT_ONCE = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +88,8 @@ def extract(
     Args:
       lm: the frozen language model.
       pairs: prompts and responses; repeated ones are computed once.
-      cache: a folder; a file of the same model and texts in it is read instead of computing, and one is written.
+      cache: a folder of `FeatureCache`s, shared by models and runs: a text that the same weights have read is not read
+        again, and an interrupted call continues.
       batch_size: texts per batch.
       progress: told how many texts are done since the last call.
 
@@ -96,40 +99,62 @@ def extract(
     texts: dict[Key, tuple[Prompt, str]] = {}
     for prompt, response in pairs:
         texts.setdefault((identity(prompt), response), (prompt, response))
-    keys = sorted(texts)
-    row = {key: number for number, key in enumerate(keys)}
-    label = json.dumps([lm.fingerprint, lm.dtype, keys], sort_keys=True, ensure_ascii=True)
-    path = None if cache is None else cache / f"features-{hashlib.sha256(label.encode()).hexdigest()[:24]}.safetensors"
-    if path is not None and path.is_file():
-        from safetensors.numpy import load_file
-
-        if progress is not None:
-            progress(len(keys))
-        return TextFeatures(row, **load_file(path))
-    chosen = [texts[key] for key in keys]
+    order = sorted(texts)
+    row = {key: number for number, key in enumerate(order)}
+    chosen = [texts[key] for key in order]
     encoded = encode_texts(lm, [chat_prompt(p) for p, _ in chosen], [r for _, r in chosen], lm.config.max_position)
-    width, count = lm.config.hidden_size, len(keys)
+    store = None if cache is None else FeatureCache(cache, _origin(lm))
+    keys = [text_key(prompt, response) for prompt, response in chosen]
+    width, count = lm.config.hidden_size, len(order)
     arrays = {name: np.zeros((count, width), np.float32) for name in ("last", "mean", "prompt")}
-    log_prob = np.zeros(count)
-    tokens = np.asarray([text.response for text in encoded])
-    for batch in batches(encoded, batch_size, lm.pad_id, lm.config.max_position):
-        *pooled, scored = _read(lm.config, batch.width, lm.params, batch.tokens, batch.lengths, batch.responses)
-        scored = np.asarray(scored, np.float64)
-        real = len(batch.places)
-        for name, values in zip(("last", "mean", "prompt"), pooled, strict=True):
-            arrays[name][batch.places] = np.asarray(values)[:real]
-        for place, i in enumerate(batch.places):
-            log_prob[i] = scored[place, -batch.responses[place] :].sum()
-        if progress is not None:
-            progress(real)
-    arrays |= {"log_prob": log_prob, "tokens": tokens}
-    if path is not None:
-        from safetensors.numpy import save
+    arrays |= {"log_prob": np.zeros(count), "tokens": np.asarray([text.response for text in encoded])}
+    known = np.zeros(count, bool)
+    if store is not None:
+        known[:] = True
+        known[store.missing(keys)] = False
+        held = np.flatnonzero(known)
+        for name, values in store.get([keys[place] for place in held]).items():
+            arrays[name][held] = values
+        if progress is not None and held.size:
+            progress(int(held.size))
+    fresh: list[int] = []
 
-        from jaxalign.files import write_atomic
+    def keep() -> None:
+        if store is not None and fresh:
+            store.put([keys[place] for place in fresh], {name: values[fresh] for name, values in arrays.items()})
+        fresh.clear()
 
-        write_atomic(path, save(arrays))
+    try:
+        # Batches are those of all texts, whatever is known, so that a run that was interrupted computes its remaining
+        # texts in the shapes that an undisturbed one would.
+        for batch in batches(encoded, batch_size, lm.pad_id, lm.config.max_position):
+            places = np.asarray(batch.places)
+            new = ~known[places]
+            if not new.any():
+                continue
+            *pooled, scored = _read(lm.config, batch.width, lm.params, batch.tokens, batch.lengths, batch.responses)
+            scored = np.asarray(scored, np.float64)
+            real = len(places)
+            for name, values in zip(("last", "mean", "prompt"), pooled, strict=True):
+                arrays[name][places[new]] = np.asarray(values)[:real][new]
+            for number in np.flatnonzero(new):
+                arrays["log_prob"][places[number]] = scored[number, -batch.responses[number] :].sum()
+            fresh += places[new].tolist()
+            if len(fresh) >= _KEPT_AT_ONCE:
+                keep()
+            if progress is not None:
+                progress(int(new.sum()))
+    finally:
+        keep()
     return TextFeatures(row, **arrays)
+
+
+def _origin(lm: LanguageModel) -> Origin:
+    return Origin(
+        model=f"{lm.weights_digest} {lm.dtype}",
+        tokenizer=lm.fingerprint["tokenizer"],
+        template="prompt by the chat template, response on its own; last, mean, prompt, log_prob, tokens",
+    )
 
 
 def pair_blocks(rows: Sequence[Preference], features: TextFeatures, pooling: Pooling = "last") -> PairBlocks:

@@ -237,3 +237,34 @@ def test_reward_heads_that_cannot_be_used(array, message, folder, tmp_path, caps
     import re
 
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_features_of_other_weights_are_not_taken_for_these(folder, tmp_path):
+    """Same sizes, same tokenizer, same folder name: only the weights tell the two models apart."""
+    config = dataclasses.replace(tiny.CONFIGS["llama3"], vocab_size=320)
+    other = tmp_path / "elsewhere" / folder.name
+    tiny.save(other, config, tiny.tensors(config, seed=1))
+    tiny.save_tokenizer(other)
+    cache = tmp_path / "features"
+    first, second = (extract(models.load(str(place)), [("Hi", "there")], cache=cache) for place in (folder, other))
+    assert np.abs(first.last - second.last).max() > 1e-3
+    np.testing.assert_array_equal(second.last, extract(models.load(str(other)), [("Hi", "there")]).last)
+
+
+def test_features_continue_where_they_were_interrupted(folder, tmp_path):
+    lm = models.load(str(folder))
+    texts = [("Say it.", f"word {number}") for number in range(12)]
+    cache, done = tmp_path / "features", []
+
+    def interrupt(count):
+        done.append(count)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        extract(lm, texts, cache=cache, batch_size=4, progress=interrupt)
+    again = []
+    resumed = extract(lm, texts, cache=cache, batch_size=4, progress=again.append)
+    # What was there is reported at once, as one item; then only the last batch is computed.
+    assert again == [8, 4]
+    np.testing.assert_allclose(resumed.last, extract(lm, texts, batch_size=4).last, atol=2e-5)
