@@ -66,8 +66,7 @@ def equivalence(one: np.ndarray, two: np.ndarray, margin: float, *, alpha: float
     mean, error = float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(users)
     nearest = margin - abs(mean)  # the test at the nearer bound has the larger p-value
     if error == 0:  # every user has the same difference
-        p = 0.0 if nearest > 0 else 1.0
-    else:
-        p = float(special.stdtr(users - 1, -nearest / error))
+        return Equivalence(mean, mean, mean, margin, 0.0 if nearest > 0 else 1.0, nearest > 0, users)
+    p = float(special.stdtr(users - 1, -nearest / error))
     reach = float(special.stdtrit(users - 1, 1 - alpha)) * error
     return Equivalence(mean, mean - reach, mean + reach, margin, p, p < alpha, users)

@@ -86,8 +86,8 @@ def selection_regret(
     losses = means[:, n:].max(axis=1) - np.take_along_axis(means[:, n:], picks[:, None], axis=1)[:, 0]
     users = min(int((~np.isnan(table)).any(axis=0).sum()) for table in (criterion, target))
     return Regret(
-        methods[kept[picked]],
-        methods[kept[best]],
+        methods[int(kept[picked])],
+        methods[int(kept[best])],
         float(targets[picked]),
         float(targets[best]),
         max(0.0, float(targets[best] - targets[picked])),
