@@ -10,10 +10,11 @@ Importing this package imports nothing heavy: only `data.builders` needs TensorF
 
 from jaxalign.data.blocks import PairBlocks
 from jaxalign.data.check import check_file
+from jaxalign.data.demonstrations import demonstrations
 from jaxalign.data.presets import prism_protocol, tldr_protocol
 from jaxalign.data.prompts import Message, Prompt
 from jaxalign.data.reader import load_completions, load_preferences, write_rows
-from jaxalign.data.recipe import against_lm, against_others, demonstrations, history_and_targets
+from jaxalign.data.recipe import against_lm, against_others, history_and_targets
 from jaxalign.data.row_error import RowError
 from jaxalign.data.schema import Completion, Preference
 from jaxalign.data.simulated import SimulatedUsers, load_prompts

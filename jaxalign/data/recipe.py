@@ -15,7 +15,7 @@ from jaxalign.data.nearest import Nearest
 from jaxalign.data.prompts import Prompt, prompt_text
 from jaxalign.data.sample_cache import SampleCache
 from jaxalign.data.schema import Completion, Preference
-from jaxalign.data.splits import by_group, digest, group_of, in_fixed_order
+from jaxalign.data.splits import by_group, group_of, in_fixed_order
 from jaxalign.errors import DataError, InputError
 
 LM_SAMPLE = "lm_sample"
@@ -150,50 +150,3 @@ def _pair(row: Completion, rejected: str, kind: str) -> Preference:
         split=row.split,
         kind=kind,
     )
-
-
-def demonstrations(
-    history: Sequence[Completion],
-    targets: Sequence[Completion],
-    count: int,
-    *,
-    nearest: bool = True,
-    of_others: bool = False,
-    seed: int = 0,
-) -> list[list[Completion]]:
-    """For each target, up to `count` texts of the history to show in context, the nearest last.
-
-    Args:
-      nearest: by the prompts; else by hash, the same ones for every target of a user.
-      of_others: texts of other users instead of the user's own: the control.
-
-    Returns:
-      One list for each target. No text has the target's group; with `of_others`, none has a group of the target's user.
-    """
-    pool = in_fixed_order(history, seed)
-    own: dict[str, list[int]] = defaultdict(list)
-    for place, row in enumerate(pool):
-        own[row.user].append(place)
-    groups = [group_of(row) for row in pool]
-    ranked = None
-    if nearest:
-        texts = [prompt_text(row.prompt) for row in (*pool, *targets)]
-        ranked = Nearest(texts).order(range(len(pool), len(texts)))
-    shown = []
-    for target in targets:
-        if ranked is not None:
-            order = next(ranked)
-        else:
-            order = sorted(range(len(pool)), key=lambda place, user=target.user: digest(seed, user, str(place)))
-        mine = set(own[target.user])
-        excluded = {groups[place] for place in mine} if of_others else {group_of(target)}
-        excluded.add(group_of(target))
-        picked: dict[str, Completion] = {}
-        for place in map(int, order):
-            if len(picked) == count:
-                break
-            # The places after the pool's are the targets. One text a group: a co-author's copy adds nothing.
-            if place < len(pool) and (place in mine) != of_others and groups[place] not in excluded:
-                picked.setdefault(groups[place], pool[place])
-        shown.append(list(picked.values())[::-1])
-    return shown

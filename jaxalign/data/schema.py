@@ -61,6 +61,11 @@ class Completion:
     split: str | None = None
 
 
+def responses_of(row: Preference | Completion) -> tuple[str, ...]:
+    """The responses that a row holds: chosen and rejected, or the completion."""
+    return (row.completion,) if isinstance(row, Completion) else (row.chosen, row.rejected)
+
+
 def read_id(value: Any, field: str) -> str:
     """An id as a string: "007" stays "007", 7 and 7.0 become "7", "nan" and "NA" are ordinary ids.
 

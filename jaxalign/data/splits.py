@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from jaxalign.data.prompts import identity
-from jaxalign.data.schema import Completion, Preference
+from jaxalign.data.schema import Completion, Preference, responses_of
 from jaxalign.errors import InputError
 
 Row = TypeVar("Row", Preference, Completion)
@@ -39,18 +39,17 @@ def group_of(row: Preference | Completion) -> str:
     """
     if row.group is not None:
         return "=" + row.group
-    texts = [row.completion] if isinstance(row, Completion) else sorted((row.chosen, row.rejected))
+    texts = sorted(responses_of(row))
     return "~" + digest(0, identity(row.prompt), *texts).hex()
 
 
 def row_key(row: Preference | Completion, seed: int = 0) -> bytes:
     """A hash of all that the row says: its place in every order that does not depend on the file's."""
     numbers = [repr(row.label), repr(row.margin)] if isinstance(row, Preference) else []
-    texts = [row.completion] if isinstance(row, Completion) else [row.chosen, row.rejected]
     # Rows that differ in one of these alone would otherwise keep the order of the file.
     stated = [row.split, row.kind] if isinstance(row, Preference) else [row.split]
     optional = ["~" if value is None else "=" + value for value in stated]
-    return digest(seed, row.user, identity(row.prompt), *texts, group_of(row), *numbers, *optional)
+    return digest(seed, row.user, identity(row.prompt), *responses_of(row), group_of(row), *numbers, *optional)
 
 
 def in_fixed_order(rows: Iterable[Row], seed: int = 0) -> list[Row]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jaxalign.data.nearest import Nearest
 from jaxalign.data.reader import load_completions
-from jaxalign.data.recipe import against_lm, against_others, demonstrations, history_and_targets
+from jaxalign.data.recipe import against_lm, against_others, history_and_targets
 from jaxalign.data.schema import Completion
 from jaxalign.data.splits import group_of
 from jaxalign.errors import DataError, InputError
@@ -186,29 +186,6 @@ def test_a_damaged_sample_file_is_sampled_again(tmp_path, caplog):
 def test_a_sampler_must_answer_every_prompt(tmp_path):
     with pytest.raises(InputError, match="0 texts for 1 prompts"):
         against_lm([paper("a", "1")], lambda prompts: [], sampler="lm", cache=tmp_path)
-
-
-@QUICK
-@given(ROWS, ROWS, st.integers(0, 4), st.booleans(), st.booleans())
-def test_demonstrations_never_show_the_target(history, targets, count, nearest, of_others):
-    shown = demonstrations(history, targets, count, nearest=nearest, of_others=of_others)
-    assert len(shown) == len(targets)
-    for target, texts in zip(targets, shown, strict=True):
-        assert len(texts) <= count
-        assert all(group_of(row) != group_of(target) for row in texts)
-        assert all((row.user == target.user) != of_others for row in texts)
-        if of_others:
-            own = {group_of(row) for row in history if row.user == target.user}
-            assert not own & {group_of(row) for row in texts}
-        else:
-            groups = {group_of(row) for row in history if row.user == target.user} - {group_of(target)}
-            assert len(texts) == min(count, len(groups))
-
-
-def test_the_nearest_demonstration_comes_last():
-    history = [paper("a", "1", "rain bridge"), paper("a", "2", "count words now"), paper("a", "3", "count words")]
-    (shown,) = demonstrations(history, [paper("a", "9", "count words")], 2)
-    assert [row.group for row in shown] == ["2", "3"]
 
 
 def test_acl_titles(shared):
