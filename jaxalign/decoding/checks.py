@@ -63,8 +63,9 @@ def check_guidance(lm: LanguageModel, guidance: Guidance | None, user: np.ndarra
             raise InputError(f"{name}: clip = {term.clip} must be above 0")
         if isinstance(term, VocabularyValue):
             _check_value_head(term, lm, user)
+        if (users := getattr(term, "users", None)) is not None:
+            _check_users(name, users, user)
         if isinstance(term, (RewardHead, SeparateRewardModel)):
-            _check_users(name, term.users, user)
             _check_width(name, term, lm.config.hidden_size if isinstance(term, RewardHead) else term.config.hidden_size)
 
 

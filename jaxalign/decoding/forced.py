@@ -105,7 +105,7 @@ def forced(
     hidden, cache = prefill(model, tokens, lengths)
     prompt_last = jnp.asarray(length - responses - 1, jnp.int32)
     prompt_hidden = jnp.take_along_axis(hidden, prompt_last[:, None, None], axis=1)[:, 0]
-    texts = Texts(tokens, lengths, prompt_last, length, 0)
+    texts = Texts(tokens, lengths, prompt_last, length, 0, rows)
     carries = tuple(guidance.encode(texts) for guidance in guidances)
     boosting = next(((g, c) for g, c in zip(guidances, carries, strict=True) if g.scores_vocabulary), None)
     if boosting is not None and len(guidances) > 1:

@@ -133,7 +133,7 @@ def start(
     # where the choice itself encodes its candidates.
     slots = length + program.max_tokens
     hidden, cache = prefill(model, tokens, lengths)
-    texts = Texts(tokens, lengths, jnp.full(batch, length - 1, jnp.int32), slots, length - 1)
+    texts = Texts(tokens, lengths, jnp.full(batch, length - 1, jnp.int32), slots, length - 1, rows)
     shape = (batch, program.max_tokens)
     records = None
     if program.record:

@@ -20,6 +20,7 @@ from flax import nnx
 from jaxalign.models.attention import attend
 from jaxalign.models.cache import KV, Cache
 from jaxalign.models.config import DecoderConfig
+from jaxalign.models.low_rank import LowRank
 
 Layers = Literal["unrolled", "scanned"]
 Params = dict[str, Any]
@@ -39,7 +40,7 @@ def _param(rngs: nnx.Rngs | None, shape: tuple[int, ...], axes: tuple[str, ...],
     return nnx.Param(value, axes=axes)
 
 
-def project(x: jax.Array, weight: jax.Array, inputs: int = 1) -> jax.Array:
+def project(x: jax.Array, weight: jax.Array | LowRank, inputs: int = 1) -> jax.Array:
     """`x` times a weight stored outputs first: `[..., *in]`, `[*out, *in]` -> `[..., *out]` in float32.
 
     Args:
@@ -47,6 +48,8 @@ def project(x: jax.Array, weight: jax.Array, inputs: int = 1) -> jax.Array:
       weight: outputs first, the last `inputs` axes are contracted.
       inputs: number of contracted axes.
     """
+    if isinstance(weight, LowRank):
+        return project(x, weight.base, inputs) + project(project(x, weight.down, inputs), weight.up)
     outer, inner = x.shape[: x.ndim - inputs], math.prod(x.shape[x.ndim - inputs :])
     out = weight.shape[: weight.ndim - inputs]
     rows = x.reshape(-1, inner).astype(weight.dtype)

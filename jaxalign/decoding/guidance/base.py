@@ -59,6 +59,7 @@ class Texts(NamedTuple):
       prompt_last: `[batch]` int32, slot of the last token of the prompt.
       slots: static room of a cache, at least `length`.
       first: static; hidden states are needed from this slot on, and `Step.query` counts from it.
+      rows: the rows' settings (user, ...).
     """
 
     tokens: jax.Array
@@ -66,6 +67,7 @@ class Texts(NamedTuple):
     prompt_last: jax.Array
     slots: int
     first: int
+    rows: Rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
