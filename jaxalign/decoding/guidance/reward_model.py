@@ -20,7 +20,7 @@ class _Prefix(NamedTuple):
     prompt_hidden: jax.Array
 
 
-class _Encoded(NamedTuple):
+class EncodedText(NamedTuple):
     """A model's cache of the prefix, and its hidden states from slot `Texts.first` on, `[batch, kept, width]`."""
 
     cache: Cache
@@ -96,14 +96,14 @@ class AutoregressiveReward(VocabularyGuidance):
     config: DecoderConfig = static()
     params: Params
 
-    def encode(self, texts: Texts) -> _Encoded:
+    def encode(self, texts: Texts) -> EncodedText:
         hidden, cache = prefill(bind(self.config, self.params), texts.tokens, texts.lengths)
-        return _Encoded(cache.extend(texts.slots), hidden[:, texts.first :])
+        return EncodedText(cache.extend(texts.slots), hidden[:, texts.first :])
 
-    def bonus(self, step: Step, carry: _Encoded) -> jax.Array:
+    def bonus(self, step: Step, carry: EncodedText) -> jax.Array:
         logits = bind(self.config, self.params).logits(carry.hidden[:, step.query])
         return jax.nn.log_softmax(logits, axis=-1)
 
-    def advance(self, carry: _Encoded, pending, choice, token) -> _Encoded:
+    def advance(self, carry: EncodedText, pending, choice, token) -> EncodedText:
         hidden, new = step(bind(self.config, self.params), token[:, None], carry.cache)
-        return _Encoded(carry.cache.write(new), hidden)
+        return EncodedText(carry.cache.write(new), hidden)
