@@ -21,7 +21,7 @@ import math
 import numpy as np
 
 from jaxalign.errors import InputError
-from jaxalign.metrics.bootstrap import LEVEL, RESAMPLES, interval, resampled_means
+from jaxalign.metrics.bootstrap import LEVEL, RESAMPLES, in_canonical_order, interval, resampled_means
 
 # All orders of 8 methods are 40,320; above that as many as this are drawn.
 _EXACT_UP_TO = 8
@@ -160,22 +160,23 @@ def rank_correlation(
     if x.shape != y.shape or x.ndim != 2:
         raise InputError(f"tables of shapes {x.shape} and {y.shape} are not [methods, users] of the same methods")
     known = ~np.isnan(x).all(axis=1) & ~np.isnan(y).all(axis=1)
-    x, y, n = x[known], y[known], int(known.sum())
+    n = int(known.sum())
     if n < 2:
         return RankCorrelation(n, note="no rank correlation: " + ("one method only" if n else "no method has both"))
-    x_means, y_means = np.nanmean(x, axis=1), np.nanmean(y, axis=1)
+    both = in_canonical_order(np.concatenate([x[known], y[known]]))
+    x_means, y_means = np.split(np.nanmean(both, axis=1), 2)
     one, two = _orders(x_means), _orders(y_means)
     constant = [name for name, order in (("first", one), ("second", two)) if not order.any()]
     if constant:
         which = "both measures are" if len(constant) == 2 else f"the {constant[0]} measure is"
         return RankCorrelation(n, note=f"no rank correlation: {which} the same for all {n} methods")
 
-    means = resampled_means(np.concatenate([x, y]), resamples=resamples, seed=seed)
+    means = resampled_means(both, resamples=resamples, seed=seed)
     # A method may lose all its users in a resample, which then says nothing.
     means = means[~np.isnan(means).any(axis=1)]
     ones, twos = _orders(means[:, :n]), _orders(means[:, n:])
     taus, rhos = _tau(ones, twos), _rho(ones, twos)
-    users = min(int((~np.isnan(table)).any(axis=0).sum()) for table in (x, y))
+    users = min(int((~np.isnan(table)).any(axis=0).sum()) for table in np.split(both, 2))
     tau_p, spearman_p = permutation_p(x_means, y_means, seed=seed)
     notes = [f"without any relation, tau over {n} methods has a standard deviation of {tau_deviation(n):.2f}"]
     if users < 2:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxalign.errors import InputError
-from jaxalign.metrics.bootstrap import LEVEL, RESAMPLES, interval, resampled_means
+from jaxalign.metrics.bootstrap import LEVEL, RESAMPLES, in_canonical_order, interval, resampled_means
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,15 +76,15 @@ def selection_regret(
     kept = np.flatnonzero(~np.isnan(criterion).all(axis=1) & ~np.isnan(target).all(axis=1))
     if not kept.size:
         return None
-    criterion, target, n = criterion[kept], target[kept], kept.size
-    criteria, targets = np.nanmean(criterion, axis=1), np.nanmean(target, axis=1)
+    both, n = in_canonical_order(np.concatenate([criterion[kept], target[kept]])), kept.size
+    criteria, targets = np.split(np.nanmean(both, axis=1), 2)
     picked, best = int(highest(criteria)), int(highest(targets))
 
-    means = resampled_means(np.concatenate([criterion, target]), resamples=resamples, seed=seed)
+    means = resampled_means(both, resamples=resamples, seed=seed)
     means = means[~np.isnan(means).any(axis=1)]
     picks = highest(means[:, :n])
     losses = means[:, n:].max(axis=1) - np.take_along_axis(means[:, n:], picks[:, None], axis=1)[:, 0]
-    users = min(int((~np.isnan(table)).any(axis=0).sum()) for table in (criterion, target))
+    users = min(int((~np.isnan(table)).any(axis=0).sum()) for table in np.split(both, 2))
     return Regret(
         methods[int(kept[picked])],
         methods[int(kept[best])],

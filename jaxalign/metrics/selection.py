@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxalign.errors import InputError
 from jaxalign.metrics import claims
-from jaxalign.metrics.bootstrap import RESAMPLES, Difference, paired_difference
+from jaxalign.metrics.bootstrap import RESAMPLES, Difference, in_canonical_order, paired_difference
 from jaxalign.metrics.equivalence import equivalence
 from jaxalign.metrics.quality import LOWER_IS_BETTER
 from jaxalign.metrics.rank_correlation import RankCorrelation, rank_correlation
@@ -174,6 +174,8 @@ def analyse(
     """
     tables = {label: np.asarray(table, np.float64) for label, table in tables.items()}
     _check(tables, methods, setting)
+    ordered = in_canonical_order(np.concatenate(list(tables.values())))
+    tables = dict(zip(tables, np.split(ordered, len(tables)), strict=True))
     run = _Analysis(tables, list(methods), setting, resamples, seed)
     correlations = {label: run.correlation(label) for label in setting.targets}
     pairs = [(by, target) for by in setting.criteria for target in setting.targets if by != target]
