@@ -142,9 +142,7 @@ class Full(Backbone):
         return {path_name(path): jnp.array(leaf, jnp.float32, copy=True) for path, leaf in leaves}
 
     def apply(self, params: Params, trained: Trained) -> Params:
-        return jax.tree_util.tree_map_with_path(
-            lambda path, leaf: trained[path_name(path)].astype(leaf.dtype), params
-        )
+        return jax.tree_util.tree_map_with_path(lambda path, leaf: trained[path_name(path)].astype(leaf.dtype), params)
 
     def merged(self, params: Params, trained: Trained) -> Params:
         return self.apply(params, trained)
