@@ -8,8 +8,8 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax import numpy as jnp
 
 
 @jax.tree_util.register_dataclass
@@ -41,18 +41,20 @@ def count(chosen: Any, rejected: Any, mask: Any, label: Any = None) -> PairCount
       label: `[users, pairs]` probability that chosen is preferred; 1 where not given. Below 0.5 the rejected text is
         the right answer.
     """
-    sign = jnp.ones(mask.shape) if label is None else jnp.sign(2.0 * label - 1.0)
+    # NumPy for NumPy arrays: counting on the device would compile a program for every shape.
+    np_or_jnp = jnp if any(isinstance(rows, jax.Array) for rows in (chosen, rejected, mask, label)) else np
+    sign = np_or_jnp.ones(mask.shape, np.float32) if label is None else np_or_jnp.sign(2.0 * label - 1.0)
     real = mask & (sign != 0.0)
     # Compared, not subtracted: a difference may underflow, and inf - inf is not a number.
-    order = (chosen > rejected).astype(jnp.float32) - (chosen < rejected).astype(jnp.float32)
+    order = (chosen > rejected).astype(np.float32) - (chosen < rejected).astype(np.float32)
     tie = chosen == rejected
     correct = 0.5 * (1.0 + sign * order)
     # A reward that is not a number compares false with everything: wrong, and not a tie.
-    correct = jnp.where((order == 0.0) & ~tie, 0.0, correct)
+    correct = np_or_jnp.where((order == 0.0) & ~tie, 0.0, correct)
     return PairCounts(
-        correct=jnp.where(real, correct, 0.0).sum(axis=1),
-        pairs=real.sum(axis=1).astype(jnp.float32),
-        ties=(real & tie).sum(axis=1).astype(jnp.float32),
+        correct=np_or_jnp.where(real, correct, 0.0).sum(axis=1),
+        pairs=real.sum(axis=1).astype(np.float32),
+        ties=(real & tie).sum(axis=1).astype(np.float32),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxalign.errors import InputError
@@ -55,10 +56,14 @@ class Ensemble:
             for field in ("method", "users", "backbone"):
                 if getattr(model, field) != getattr(members[0], field):
                     raise InputError(f"The members of an ensemble must have the same {field}.")
+
+        def stack(leaves: Sequence[Array], axis: int) -> Array:
+            return jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves], axis))
+
         return cls(
             members=tuple(members),
-            shared=jax.tree.map(lambda *leaves: jnp.stack(leaves), *[model.shared for model in members]),
-            user_params=jax.tree.map(lambda *leaves: jnp.stack(leaves, 1), *[model.user_params for model in members]),
+            shared=jax.tree.map(lambda *leaves: stack(leaves, 0), *[model.shared for model in members]),
+            user_params=jax.tree.map(lambda *leaves: stack(leaves, 1), *[model.user_params for model in members]),
         )
 
     @property

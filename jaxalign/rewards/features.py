@@ -157,7 +157,12 @@ def _origin(lm: LanguageModel) -> Origin:
     )
 
 
-def pair_blocks(rows: Sequence[Preference], features: TextFeatures, pooling: Pooling = "last") -> PairBlocks:
+def pair_blocks(
+    rows: Sequence[Preference],
+    features: TextFeatures,
+    pooling: Pooling = "last",
+    users: Sequence[str] | None = None,
+) -> PairBlocks:
     """Padded per-user blocks over the table of texts.
 
     Args:
@@ -165,8 +170,9 @@ def pair_blocks(rows: Sequence[Preference], features: TextFeatures, pooling: Poo
         order of the rows changes nothing.
       features: of `extract`.
       pooling: which hidden state stands for a text.
+      users: in this order, also those without rows; default those of the rows.
     """
-    users = sorted({row.user for row in rows})
+    users = sorted({row.user for row in rows}) if users is None else users
     own: dict[str, list[tuple[int, int, float, float]]] = {user: [] for user in users}
     for row in rows:
         pair = (features.of(row.prompt, row.chosen), features.of(row.prompt, row.rejected))

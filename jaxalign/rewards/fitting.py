@@ -331,14 +331,18 @@ def _finish(
     users = adapt_on_device(method, best["params"], pairs) if method.amortised else best["users"]
     if not finite((best["params"], users)):
         raise FitError(f"Fitting '{method.name}' gave user parameters that are not finite. Lower its rates.")
-    shared = {"params": best["params"], "statistics": described, "margin_deviation": jnp.ones(())}
+    shared = {
+        "params": best["params"],
+        "statistics": described,
+        "margin_deviation": jnp.asarray(np.ones((), np.float32)),
+    }
     model = RewardModel(
         method=method, shared=shared, user_params=users, users=tuple(train.users), backbone=dict(backbone)
     )
     rewards = pair_rewards(model, train)
     margin = (rewards.chosen - rewards.rejected)[train.mask].astype(np.float64)
     deviation = _deviation(margin)
-    return dataclasses.replace(model, shared={**shared, "margin_deviation": jnp.asarray(deviation, jnp.float32)})
+    return dataclasses.replace(model, shared={**shared, "margin_deviation": jnp.asarray(np.float32(deviation))})
 
 
 def _deviation(margin: np.ndarray) -> float:

@@ -84,13 +84,19 @@ def statistics(blocks: PairBlocks) -> Statistics:
         # Rounding leaves a constant feature with a deviation of some 1e-8 of its size.
         varies = deviation > 1e-6 * np.abs(mean) + 1e-12
         inverse = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
-        return {"mean": jnp.asarray(mean, jnp.float32), "inverse": jnp.asarray(inverse, jnp.float32)}
+        return {"mean": jnp.asarray(mean.astype(np.float32)), "inverse": jnp.asarray(inverse.astype(np.float32))}
 
     nothing = {name: jnp.zeros(blocks.features.shape[1], jnp.float32) for name in ("mean", "inverse")}
     if not len(rows):
         return {"features": nothing, "prompts": nothing}
     prompts = nothing if blocks.prompts is None else describe(blocks.prompts[rows])
     return {"features": describe(blocks.features[rows]), "prompts": prompts}
+
+
+def _on_host(table: np.ndarray, described: dict[str, Array]) -> Array:
+    """`standardise` without compiling a program for the shape of `table`."""
+    mean, inverse = (np.asarray(described[name]) for name in ("mean", "inverse"))
+    return jnp.asarray((table.astype(np.float32) - mean) * inverse)
 
 
 def standardise(values: Array, described: dict[str, Array]) -> Array:
@@ -163,12 +169,12 @@ def to_device(blocks: PairBlocks, described: Statistics) -> Pairs:
     count = blocks.counts
 
     def index(values: np.ndarray) -> Array:
-        return jnp.asarray(values, jnp.int32)
+        return jnp.asarray(values.astype(np.int32))
 
-    features = standardise(jnp.asarray(blocks.features[rows]), described["features"])
-    prompts = jnp.zeros_like(features)
+    features = _on_host(blocks.features[rows], described["features"])
+    prompts = jnp.asarray(np.zeros(features.shape, np.float32))
     if blocks.prompts is not None:
-        prompts = standardise(jnp.asarray(blocks.prompts[rows]), described["prompts"])
+        prompts = _on_host(blocks.prompts[rows], described["prompts"])
     return Pairs(
         features=features,
         prompts=prompts,
@@ -179,8 +185,8 @@ def to_device(blocks: PairBlocks, described: Statistics) -> Pairs:
         user=index(user),
         start=index(np.cumsum(count) - count),
         count=index(count),
-        label=jnp.asarray(blocks.label[mask], jnp.float32),
-        margin=jnp.asarray(blocks.margin[mask], jnp.float32),
-        weight=jnp.ones(int(mask.sum()), jnp.float32),
+        label=jnp.asarray(blocks.label[mask].astype(np.float32)),
+        margin=jnp.asarray(blocks.margin[mask].astype(np.float32)),
+        weight=jnp.asarray(np.ones(int(mask.sum()), np.float32)),
         users=len(blocks.users),
     )

@@ -321,8 +321,15 @@ class RewardModel:
 
 
 def row_of(tree: Tree, row: int) -> Tree:
-    """One entry of the leading axis of every leaf."""
-    return jax.tree.map(lambda leaf: leaf[row], tree)
+    """One entry of the leading axis of every leaf, traced or not."""
+
+    def take(leaf: Array) -> Array:
+        if isinstance(leaf, jax.core.Tracer):
+            return leaf[row]
+        # On the host: indexing on the device would compile a program for every shape.
+        return jnp.asarray(np.asarray(leaf)[row])
+
+    return jax.tree.map(take, tree)
 
 
 def finite(tree: Tree) -> bool:

@@ -41,8 +41,8 @@ def _sides(method: Method, params: Tree, users: Tree, pairs: Pairs) -> tuple[Arr
 def _score(model: RewardModel, blocks: PairBlocks) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     check_width(model, blocks)
     check(blocks)
-    rows = jnp.asarray([model.index(user) for user in blocks.users], jnp.int32)
-    users = jax.tree.map(lambda leaf: leaf[rows], model.user_params)
+    rows = [model.index(user) for user in blocks.users]
+    users = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[rows]), model.user_params)
     pairs = to_device(blocks, model.shared["statistics"])
     chosen, rejected, losses = _sides(model.method, model.shared["params"], users, pairs)
     return np.asarray(chosen), np.asarray(rejected), np.asarray(losses)
@@ -104,7 +104,7 @@ def evaluate(model: RewardModel, blocks: PairBlocks) -> Evaluation:
     chosen, rejected, losses = _score(model, blocks)
     block = np.zeros((2, *blocks.mask.shape), np.float32)
     block[:, blocks.mask] = chosen, rejected
-    counts = count(block[0], block[1], blocks.mask, jnp.asarray(blocks.label, jnp.float32))
+    counts = count(block[0], block[1], blocks.mask, blocks.label)
     rewards = np.concatenate([chosen, rejected]) / float(model.shared["margin_deviation"])
     some = bool(losses.size)
     return Evaluation(

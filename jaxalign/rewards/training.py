@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxalign.rewards import descent
@@ -63,19 +64,24 @@ def start(
         for values, seed in lanes:
             key = jax.random.key(seed)
             starts.append(dataclasses.replace(method, **values).init(key, _weighted(pairs, key, resample), prepared))
-    # A weak type would become a strong one after the first block, and compile everything again.
-    params, users = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf, leaf.dtype) for leaf in leaves]), *starts)
+    # On the host: stacking on the device would compile a program for each shape. It also makes weak types strong, which
+    # the first block would do otherwise, and everything would be compiled twice.
+    stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *starts)
+
+    def put(tree: Tree) -> Tree:
+        """Buffers of their own: the state is donated, and none may be donated twice."""
+        return jax.tree.map(lambda leaf: jnp.array(np.array(leaf)), tree)
+
+    adam = jax.eval_shape(jax.vmap(descent.ADAM.init), stacked)
     number = len(lanes)
     return {
-        "params": params,
-        "users": users,
-        "adam": jax.vmap(descent.ADAM.init)((params, users)),
-        "step": jnp.zeros(number, jnp.int32),
-        # Copies: the state is donated, and no buffer may be donated twice.
-        "best": jax.tree.map(jnp.copy, {"params": params, "users": users}),
-        "best_loss": jnp.full(number, jnp.inf, jnp.float32),
-        "best_step": jnp.zeros(number, jnp.int32),
-        "waited": jnp.zeros(number, jnp.int32),
+        "params": put(stacked[0]),
+        "users": put(stacked[1]),
+        # All of Adam's numbers start at zero.
+        "adam": put(jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), adam)),
+        "best": dict(zip(("params", "users"), put(stacked), strict=True)),
+        **put({name: np.zeros(number, np.int32) for name in ("step", "best_step", "waited")}),
+        "best_loss": put(np.full(number, np.inf, np.float32)),
     }
 
 

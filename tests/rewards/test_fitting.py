@@ -27,7 +27,10 @@ def test_the_choice_is_the_lowest_validation_loss_of_fits_made_one_by_one(noisy)
     strengths = (0.01, 1.0, 1000.0)
     method = rewards.make("bt", steps=60)
     together = rewards.fit(method, train, validation, grid={"strength": strengths}, eval_every=60)
-    alone = [rewards.fit(dataclasses.replace(method, strength=s), train, validation, grid={}) for s in strengths]
+    alone = [
+        rewards.fit(dataclasses.replace(method, strength=s), train, validation, grid={}, eval_every=60)
+        for s in strengths
+    ]
     losses = [result.report.validation.loss for result in alone]
     best = int(np.argmin(losses))
     assert together.report.chosen == {"strength": strengths[best]}

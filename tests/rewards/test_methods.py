@@ -103,6 +103,13 @@ def test_nobody_with_pairs_is_everybody_at_the_prior(fitted, mixed, name):
         jax.tree.map(np.testing.assert_array_equal, adapted.user(user), model.prior)
 
 
+def test_a_user_is_looked_up_inside_and_outside_a_jitted_function(fitted):
+    model = fitted("lore").model
+    inside = jax.jit(lambda tree: dataclasses.replace(model, user_params=tree).user("u3"))(model.user_params)
+    jax.tree.map(np.testing.assert_array_equal, inside, model.user("u3"))
+    np.testing.assert_array_equal(inside["logits"], model.user_params["logits"][3])
+
+
 def test_padding_never_reaches_the_device(mixed):
     wide = {}
     for field, fill in (("chosen", 5), ("rejected", 7), ("mask", False), ("label", 0.0), ("margin", 9.0)):

@@ -30,6 +30,8 @@ class BradleyTerryHead(LinearMethod):
     grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"strength": (3.0, 30.0, 300.0)}
     random: ClassVar[bool] = False
 
+    learning_rate: float = 0.02
+    steps: int = 200
     strength: float = 30.0
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:

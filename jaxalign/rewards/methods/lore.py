@@ -38,7 +38,8 @@ class Lore(LinearMethod):
     cost: ClassVar[str] = "rank"
     grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"ridge": (10.0, 100.0), "strength": (1.0, 3.0, 10.0)}
 
-    learning_rate: float = 0.02
+    learning_rate: float = 0.03
+    steps: int = 200
     rank: int = 5
     strength: float = 3.0
     ridge: float = 30.0

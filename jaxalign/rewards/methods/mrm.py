@@ -41,10 +41,11 @@ class Mrm(LinearMethod):
     name: ClassVar[str] = "mrm"
     summary: ClassVar[str] = "a meta-learned mixture of a few shared linear heads (MRM)"
     cost: ClassVar[str] = "rank"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"ridge": (30.0, 100.0, 300.0)}
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"ridge": (30.0, 200.0)}
     amortised: ClassVar[bool] = True
 
-    learning_rate: float = 0.02
+    learning_rate: float = 0.04
+    steps: int = 160
     rank: int = 2
     inner_rate: float = 4.0
     inner_steps: int = 5
@@ -84,9 +85,10 @@ class Mrm(LinearMethod):
         def loss(logits: Array) -> Array:
             return (pairs.per_user(share * self._losses(sides, logits, pairs)) / size).sum()
 
-        for _ in range(self.inner_steps):
-            logits = logits - self.inner_rate * jax.grad(loss)(logits)
-        return logits
+        def step(logits: Array, _: None) -> tuple[Array, None]:
+            return logits - self.inner_rate * jax.grad(loss)(logits), None
+
+        return jax.lax.scan(step, logits, None, length=self.inner_steps)[0]
 
     def objective(self, params: Tree, users: Tree, pairs: Pairs, key: Array) -> Array:
         """The robust query loss after the inner steps, a mean over users who have query pairs, plus the ridge."""

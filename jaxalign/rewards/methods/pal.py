@@ -49,11 +49,11 @@ class PalIdeal(Method):
     name: ClassVar[str] = "pal_ideal"
     summary: ClassVar[str] = "distance to a user's mixture of prototypes (PAL, form A)"
     cost: ClassVar[str] = "space"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (10.0, 30.0, 100.0)}
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (30.0, 100.0)}
 
     loss: Loss = _HINGE
     learning_rate: float = 0.005
-    steps: int = 200
+    steps: int = 120
     prototypes: int = 2
     space: int = 32
     decay: float = 30.0
@@ -107,10 +107,10 @@ class Pal(Method):
     name: ClassVar[str] = "pal"
     summary: ClassVar[str] = "cosine with a user's mixture of prompt-dependent prototypes (PAL, form B)"
     cost: ClassVar[str] = "space"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (10.0, 30.0, 100.0)}
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (30.0, 100.0)}
 
     learning_rate: float = 0.005
-    steps: int = 200
+    steps: int = 120
     prototypes: int = 2
     space: int = 32
     decay: float = 30.0

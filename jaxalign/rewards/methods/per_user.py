@@ -37,6 +37,8 @@ class PerUser(LinearMethod):
     grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"strength": (100.0, 300.0, 1000.0, 3000.0)}
     random: ClassVar[bool] = False
 
+    learning_rate: float = 0.02
+    steps: int = 160
     strength: float = 300.0
     shared: float = 30.0
 

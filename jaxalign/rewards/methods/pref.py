@@ -101,6 +101,8 @@ class Pref(LinearMethod):
     cost: ClassVar[str] = "rank"
     grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"ridge": (30.0, 300.0), "strength": (3.0, 10.0, 30.0)}
 
+    learning_rate: float = 0.02
+    steps: int = 200
     rank: int = 5
     strength: float = 10.0
     ridge: float = 100.0

@@ -82,16 +82,16 @@ class Vpl(Method):
     name: ClassVar[str] = "vpl"
     summary: ClassVar[str] = "a latent vector read from the user's pairs by an encoder (VPL)"
     cost: ClassVar[str] = "hidden^2"
-    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (0.003, 0.01, 0.03)}
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {"decay": (0.003, 0.01)}
     amortised: ClassVar[bool] = True
 
-    learning_rate: float = 0.003
-    steps: int = 200
+    learning_rate: float = 0.005
+    steps: int = 120
     latent: int = 16
     hidden: int = 32
     context: int = 8
     contexts: int = 64
-    query: int = 32
+    query: int = 16
     strength: float = 0.0003
     decay: float = 0.01
 
