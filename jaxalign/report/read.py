@@ -157,7 +157,8 @@ def _check_selection(path: Path, selection: Mapping[str, Any]) -> None:
                     raise DataError(f"{path}: field '{field}', entry {number}: '{key}' must be text")
     for field in ("deploy", "rm_pick"):
         pick = selection.get(field)
-        if pick is not None and not (isinstance(pick, dict) and isinstance(pick.get("method"), str)):
+        # A method of null: there was nothing to pick from.
+        if pick is not None and not (isinstance(pick, dict) and isinstance(pick.get("method"), _OPTIONAL_TEXT)):
             raise DataError(f"{path}: field '{field}' must be an object with a 'method'")
 
 
