@@ -16,7 +16,7 @@ from jaxalign.metrics.similarity import cosine
 from jaxalign.metrics.text_overlap import MEASURES, overlap
 from jaxalign.metrics.words import words
 
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=25, deadline=None)
 # Any text, and text of few words, where n-grams are shared.
 texts = st.text(max_size=40) | st.lists(st.sampled_from(["ab", "the", "猫", "é", "😀"]), max_size=12).map(" ".join)
 values = arrays.arrays(np.float64, st.integers(0, 9), elements=st.floats(-100, 100, width=32) | st.just(float("nan")))
