@@ -30,7 +30,8 @@ def adapt(
 ) -> TunedModel:
     """The model for the users of `support`, and for `users` without pairs, who get the prior.
 
-    Every step reads all support pairs, and Adam treats each number by itself, so no user's result depends on the others.
+    Every step reads all support pairs, and Adam treats each number by itself, so no user's result depends on the
+    others.
 
     Args:
       model: fitted, of a personal method.
@@ -63,8 +64,6 @@ def adapt(
         descent = Descent(peak=learning_rate, steps=steps, warm_up=0, weight_decay=0.0, clip=math.inf, user_rate=1.0)
         program = Program(lm.config, method, model.backbone, remat=False)
         held = {name: model.variables[name] for name in ("backbone", "head")}
-        variables = {"users": start}
-        for variables, _, _, _ in descend(program, recipe, descent, lm.params, variables, held, pairs, lm.pad_id):
-            pass
-        start = variables["users"]
+        for fitted, _, _, _ in descend(program, recipe, descent, lm.params, {"users": start}, held, pairs, lm.pad_id):
+            start = fitted["users"]
     return dataclasses.replace(model, variables={**model.variables, "users": start}, users=known)

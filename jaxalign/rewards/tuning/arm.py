@@ -21,10 +21,10 @@ class Arm(TunedMethod):
     prefix has a reward, and every next token at once: guidance adds alpha log pi_r(v) to log p(v) for the whole
     vocabulary, and never leaves the k best candidates aside.
 
-    Source: GenARM (Xu et al. 2024, arXiv 2410.08193). Defaults: beta 0.05, LoRA, learning rate 5e-4, batches of 32 pairs,
-    weight decay 0.05, one epoch, those of its HH experiments; rank 8 and alpha 16 are P-RLHF's.
-    Deviations: no end token is part of a response, as everywhere in jaxalign, so pi_r is not taught when to stop; a tenth
-    of the steps warms up instead of 100 steps, which a small data set does not have; labels may be soft.
+    Source: GenARM (Xu et al. 2024, arXiv 2410.08193). Defaults: beta 0.05, LoRA, learning rate 5e-4, batches of 32
+    pairs, weight decay 0.05, one epoch, those of its HH experiments; rank 8 and alpha 16 are P-RLHF's.
+    Deviations: no end token is part of a response, as everywhere in jaxalign, so pi_r is not taught when to stop; a
+    tenth of the steps warms up instead of 100 steps, which a small data set does not have; labels may be soft.
 
     Trap: a sum of log-probabilities falls with length, so before tuning the shorter response wins; beta is small
     for that reason too.

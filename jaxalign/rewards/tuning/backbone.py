@@ -1,7 +1,7 @@
 """Which part of the language model is trained: low-rank pairs (LoRA), everything, or nothing.
 
-What is trained is a flat dictionary from a parameter's path (`blocks/0/attention/query`) to float32 arrays; `apply` puts
-it into the language model's own tree, in the dtype of that tree: load the model in bfloat16 to compute in it.
+What is trained is a flat dictionary from a parameter's path (`blocks/0/attention/query`) to float32 arrays; `apply`
+puts it into the language model's own tree, in the dtype of that tree: load the model in bfloat16 to compute in it.
 """
 
 import abc
@@ -56,8 +56,8 @@ class Backbone(abc.ABC):
 class Lora(Backbone):
     """W + (alpha / rank) up down for every projection of attention and MLP (Hu et al. 2021, arXiv 2106.09685).
 
-    `up` starts at zero, so step 0 is the language model itself; `down` is normal with variance 1 / inputs. The sum is not
-    formed in training (`LowRank`): a step needs two passes' worth of products where full fine-tuning needs three.
+    `up` starts at zero, so step 0 is the language model itself; `down` is normal with variance 1 / inputs. The sum is
+    not formed in training (`LowRank`): a step needs two passes' worth of products where full fine-tuning needs three.
 
     Attributes:
       rank: 8, with alpha 16, as P-RLHF trains (arXiv 2402.05133).

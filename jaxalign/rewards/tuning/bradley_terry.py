@@ -22,8 +22,8 @@ class TunedBradleyTerry(TunedMethod):
     rewards does not see it.
 
     Source: Bradley and Terry (1952), as reward models are usually trained (Ouyang et al. 2022, arXiv 2203.02155).
-    Defaults: learning rate 1e-4 as in TRL's RewardTrainer with LoRA. v starts at zero, so all rewards are tied at step 0,
-    where TRL draws it at random.
+    Defaults: learning rate 1e-4 as in TRL's RewardTrainer with LoRA. v starts at zero, so all rewards are tied at step
+    0, where TRL draws it at random.
     """
 
     name: ClassVar[str] = "bt_tuned"

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jaxalign.models.transformer import Decoder, rope_frequencies
 
 
 class TextBatch(NamedTuple):
-    """Texts padded on the left: all responses end in the last slot.
+    """Texts padded on the left: all responses end in the last slot. Arrays of NumPy on the host, of JAX inside jit.
 
     Attributes:
       tokens: `[rows, length]` int32, prompt and response.
@@ -25,10 +25,10 @@ class TextBatch(NamedTuple):
         the method does not ask for it.
     """
 
-    tokens: Array
-    lengths: Array
-    responses: Array
-    reference: Array
+    tokens: Any
+    lengths: Any
+    responses: Any
+    reference: Any
 
 
 def embed(model: Decoder, tokens: Array) -> Array:

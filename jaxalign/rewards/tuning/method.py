@@ -31,7 +31,7 @@ Tree = Any
 
 
 class PairBatch(NamedTuple):
-    """Pairs in training.
+    """Pairs in training; arrays as in `TextBatch`.
 
     Attributes:
       texts: `2 * pairs` rows: the chosen texts, then the rejected ones.
@@ -42,10 +42,10 @@ class PairBatch(NamedTuple):
     """
 
     texts: TextBatch
-    user: Array
-    label: Array
-    margin: Array
-    weight: Array
+    user: Any
+    label: Any
+    margin: Any
+    weight: Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -130,14 +130,15 @@ def _score(
     # Sorted, so that the batches do not depend on the order of the texts.
     keys = sorted(first)
     distinct = [Text(list(ids), response, 0) for ids, response, _ in keys]
-    users = np.asarray([row for *_, row in keys], np.int32)
+    user_of = np.asarray([row for *_, row in keys], np.int32)
     reference = np.zeros(len(keys), np.float32)
     if method.needs_reference:
-        reference = _score(lm, Arm(beta=1.0), Frozen(), _NOTHING, distinct, users, batch_size)
+        reference = _score(lm, Arm(beta=1.0), Frozen(), _NOTHING, distinct, user_of, batch_size)
     found = np.zeros(len(keys), np.float32)
     for batch in batches(distinct, batch_size, lm.pad_id, lm.config.max_position):
-        arrays = TextBatch(batch.tokens, batch.lengths, batch.responses, reference[batch.rows])  # type: ignore[arg-type]
-        rewards = _rewards(lm.config, method, backbone, batch.width, lm.params, variables, users[batch.rows], arrays)
+        arrays = TextBatch(batch.tokens, batch.lengths, batch.responses, reference[batch.rows])
+        users = user_of[batch.rows]
+        rewards = _rewards(lm.config, method, backbone, batch.width, lm.params, variables, users, arrays)
         found[batch.places] = np.asarray(rewards)[: len(batch.places)]
     order = {key: number for number, key in enumerate(keys)}
     return found[np.asarray([order[key] for key in first], np.int64)][place]

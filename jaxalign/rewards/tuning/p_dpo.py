@@ -43,16 +43,16 @@ def with_soft_tokens(model: Decoder, tokens: Array, lengths: Array, soft: Array)
 class PDpo(TunedMethod):
     """r_u(x, y) = beta sum_t [log pi(y_t given e_u, x, y<t) - log pi_ref(y_t given x, y<t)].
 
-    e_u = e_0 + o_u `[soft tokens, width]` are embeddings in front of the text, e_0 being the generic user, and pi_ref is the
-    language model before tuning, without them. With L the loss -log sigmoid(r(chosen) - r(rejected)),
+    e_u = e_0 + o_u `[soft tokens, width]` are embeddings in front of the text, e_0 being the generic user, and pi_ref
+    is the language model before tuning, without them. With L the loss -log sigmoid(r(chosen) - r(rejected)),
 
       share L(e_u) + (1 - share) L(e_0)
 
     is minimised over the backbone, e_0 and o_u. An unseen user is the generic one, o_u = 0.
 
     Source: P-RLHF (Li et al. 2024, arXiv 2402.05133) and its code, individual preferences. Defaults: beta 0.5,
-    share 0.5, 10 soft tokens, LoRA of rank 8 and alpha 16, learning rate 5e-5, e_0 from rows of the embedding at random:
-    theirs for TL;DR.
+    share 0.5, 10 soft tokens, LoRA of rank 8 and alpha 16, learning rate 5e-5, e_0 from rows of the embedding at
+    random: theirs for TL;DR.
     Deviations: the soft tokens stand before the begin-of-text token, where there is one, not after it; no dropout; the
     output and token embeddings are not tuned with LoRA, and MLP gates are; fitting o_u to an unseen user's pairs is
     possible here, and the paper has no such step.
@@ -111,7 +111,8 @@ class PDpo(TunedMethod):
 class SoftPromptReward(AutoregressiveReward):
     """beta (log pi(v given e_u, prefix) - log p(v given prefix)) for every token v.
 
-    The decoded language model must be the reference pi_ref: its log-probabilities are at hand, and no third pass is needed.
+    The decoded language model must be the reference pi_ref: its log-probabilities are at hand, and no third pass is
+    needed.
 
     Cost per generated token: one pass of each model, 1 wide.
 

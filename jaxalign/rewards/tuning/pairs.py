@@ -87,7 +87,8 @@ def encode_pairs(
     dropped = len(rows) - len(kept)
     if not kept:
         raise InputError(
-            f"None of {len(rows)} pairs can be used: responses must have 1 to {max_length - 1} tokens. Raise max_length."
+            f"None of {len(rows)} pairs can be used: a response must have from 1 to {max_length - 1} tokens. Raise "
+            "max_length."
         )
     if dropped:
         _log.warning("%d of %d pairs are left out: a response has no token, or does not fit", dropped, len(rows))

@@ -29,17 +29,17 @@ class PersonalArm(TunedMethod):
       W h_t + up diag(g_u) down h_t,   g_u = 1 + w_u,   w_u ~ N(0, I / ridge),
 
     h_t `[width]` being the hidden state of the tuned language model, W `[vocab, width]` its output matrix, up
-    `[vocab, rank]` and down `[rank, width]` the head that all users share, and w_u `[rank]` all that is personal. Fitted by
-    -log sigmoid(r_u(chosen) - r_u(rejected)) and ridge / 2 |w_u|^2.
+    `[vocab, rank]` and down `[rank, width]` the head that all users share, and w_u `[rank]` all that is personal.
+    Fitted by -log sigmoid(r_u(chosen) - r_u(rejected)) and ridge / 2 |w_u|^2.
 
     An unseen user without pairs has w_u = 0, the mean of the prior; with pairs w_u is fitted, all else fixed.
 
     Source: the objective is GenARM's (arXiv 2410.08193). One reward model conditioned on a vector is PARM's idea
     (Lin et al. 2025, arXiv 2505.06274), whose vector weighs stated objectives and enters bilinear adapters in
-    every layer. Deviations from it: the vector belongs to a user and is learnt; it enters the vocabulary head only, so one
-    pass serves users of any mixture, and a user costs `rank` numbers. Defaults: beta, rates and rank of the backbone
-    as in `arm`; rank 8 of the head and ridge 1 are ours. `up` starts at zero, so step 0 is the language model; w_u starts as
-    a draw of deviation 0.5, since with equal gates users of opposed tastes cancel and nothing moves.
+    every layer. Deviations from it: the vector belongs to a user and is learnt; it enters the vocabulary head only, so
+    one pass serves users of any mixture, and a user costs `rank` numbers. Defaults: beta, rates and rank of the
+    backbone as in `arm`; rank 8 of the head and ridge 1 are ours. `up` starts at zero, so step 0 is the language model;
+    w_u starts as a draw of deviation 0.5, since with equal gates users of opposed tastes cancel and nothing moves.
 
     With a `Frozen` backbone the hidden states are the language model's own, and guidance needs one pass.
     """

@@ -108,7 +108,8 @@ class Descent(NamedTuple):
           step: int32, steps taken before this one.
         """
         norm = optax.global_norm(gradients)
-        # Optax raises a float to an integer power, which strict promotion (a user's setting, and ours in tests) refuses.
+        # Optax raises a float to an integer power, which strict promotion (a user's setting, and ours in tests)
+        # refuses.
         with jax.numpy_dtype_promotion("standard"):
             updates, state = self.transform.update(gradients, state)
             rate = self.rate(step)
