@@ -10,7 +10,6 @@ docs/performance.md explains the columns.
 
 import argparse
 import itertools
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from benchmarks import ceilings, cost, flags, harness, kinds, machine, table
 from benchmarks.cases import Case, Prepared, parse_mesh, prepare
 from benchmarks.ceilings import Ceilings
 from benchmarks.harness import Arm, Rounds
-from jaxalign.errors import InputError, JaxalignError
+from jaxalign.errors import InputError
 from jaxalign.models import LanguageModel
 
 
@@ -203,7 +202,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except JaxalignError as error:
-        sys.exit(f"benchmarks.decode: {error}")
+    flags.script("decode", main)

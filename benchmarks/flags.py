@@ -1,10 +1,11 @@
 """Flags that the benchmarks share, and the model that they name."""
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from jaxalign.errors import InputError
+from jaxalign.errors import InputError, JaxalignError
 from jaxalign.models import DecoderConfig, LanguageModel
 from jaxalign.models.config import RELEASED
 
@@ -88,5 +89,14 @@ def load_model(name: str, *, random: bool, dtype: str, layers: str) -> LanguageM
     if not random:
         return models.load(name, dtype=dtype, layers=layers)  # pyright: ignore[reportArgumentType]
     config = TINY if name == "tiny" else DecoderConfig.named(name.removesuffix("-instruct"))
-    lm = models.random(config, dtype=dtype, layers=layers)  # pyright: ignore[reportArgumentType]
-    return lm
+    return models.random(config, dtype=dtype, layers=layers)  # pyright: ignore[reportArgumentType]
+
+
+def script(name: str, main: Callable[[], int]) -> None:
+    """Runs a benchmark as `python -m benchmarks.NAME`, with the messages and statuses of the command line."""
+    try:
+        status = main()
+    except JaxalignError as error:
+        print(f"benchmarks.{name}: {error}", file=sys.stderr)
+        status = error.exit_status
+    sys.exit(status)

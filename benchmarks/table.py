@@ -63,13 +63,14 @@ _DECODE = (
 )
 
 
-def _cells(cells: Iterable[str], columns: Sequence[tuple[str, int]]) -> str:
-    return "  ".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, columns, strict=True)).rstrip()
+def cells(values: Iterable[str], columns: Sequence[tuple[str, int]]) -> str:
+    """One line of a table whose columns are (title, width)."""
+    return "  ".join(f"{cell:>{width}}" for cell, (_, width) in zip(values, columns, strict=True)).rstrip()
 
 
 def decode_header() -> str:
     """The titles of the decode table."""
-    return _cells((title for title, _ in _DECODE), _DECODE)
+    return cells((title for title, _ in _DECODE), _DECODE)
 
 
 def spread(value: Mapping[str, float], digits: int = 1) -> str:
@@ -91,11 +92,9 @@ def decode_row(record: Mapping[str, Any]) -> str:
             for name, value in numbers.items()
             if name.endswith("_over_peer")
         ]
-        return _cells(
-            [record["peer"], *map(str, shape), rate, "", "", "", "", "", ratio, "", "; ".join(notes)], _DECODE
-        )
+        return cells([record["peer"], *map(str, shape), rate, "", "", "", "", "", ratio, "", "; ".join(notes)], _DECODE)
     memory = numbers["memory_bytes"]
-    return _cells(
+    return cells(
         [
             case["kind"],
             *map(str, shape),
@@ -146,7 +145,7 @@ def growth_lines(
 
 
 def _cost(record: Mapping[str, Any], axis: str, chosen: Mapping[str, str]) -> float:
-    """Seconds, in any unit: of the decode steps along `new_tokens`, until the first token along `prompt`, else a step."""
+    """Time: of all steps along `new_tokens`, until the first token along `prompt`, of one step along other axes."""
     numbers = record["metrics"]
     if axis in chosen:
         return numbers[chosen[axis]]["median"]

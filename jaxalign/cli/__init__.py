@@ -21,6 +21,7 @@ COMMANDS = {
     "adapt": "adapt a fitted reward model to further users",
     "methods": "list the reward models",
     "fetch": "download and convert a language model",
+    "bench": "measure speed and memory on this machine",
     "data": "check and prepare preference data",
     "env": "versions, devices and cache folders, for a bug report",
 }
