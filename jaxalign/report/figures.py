@@ -220,7 +220,7 @@ def _small_plots(
         rm = rms.get(method)
         rules = [Rule((None, rm.value), (None, rm.value), "rm", dashed=False)] if rm else []
         panels.append(
-            Panel(x_axis, y_axis, method, subject.tone(method), 230, 190, rules=rules, curves=curves, marks=marks)
+            Panel(x_axis, y_axis, method, subject.tone(method), 200, 170, rules=rules, curves=curves, marks=marks)
         )
     legend: list[tuple[str, Tone, str]] = [("line", "policy", "policy accuracy (%), sum"), ("dashed", "policy", "mean per token")]  # fmt: skip
     if reference:
@@ -260,7 +260,7 @@ def shots(subject: Subject) -> Figure | None:
                 {"method": method, "measure": measure, "length": length, "shots": "all" if math.isinf(x) else int(x), "value": e}
                 for x, e in points
             ]  # fmt: skip
-        panels.append(Panel(x_axis, y_axis, method, subject.tone(method), 230, 190, curves=curves))
+        panels.append(Panel(x_axis, y_axis, method, subject.tone(method), 200, 170, curves=curves))
     caption = (
         "Unseen users, adapted on so many of their own pairs; 0 is the method without any. Bands are 95 % intervals over "
         "users."
