@@ -12,7 +12,8 @@ from jaxalign import models
 from jaxalign.cli import main
 from jaxalign.data.schema import Preference
 from jaxalign.errors import DataError, InputError
-from jaxalign.evaluation.experiment import Experiment, run
+from jaxalign.evaluation.experiment import Experiment
+from jaxalign.evaluation.pipeline import run
 from jaxalign.metrics import accuracy
 from jaxalign.rewards.features import extract, pair_blocks
 

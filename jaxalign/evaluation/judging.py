@@ -1,0 +1,269 @@
+"""One teacher-forced pass over the texts that judges every user, every reward model, every weight and every k.
+
+What the candidates of a position are, and their hidden states, depends on neither user nor reward. So each text is
+encoded once, its candidates are scored as siblings once, and every head of every user is then a small product. Policy
+accuracy of M reward models for U users costs about one pass over the texts, not M times U.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxalign.data.schema import Prompt
+from jaxalign.decoding.buckets import power_of_two
+from jaxalign.decoding.forced import ForcedProgram, Judged, forced, piece_size
+from jaxalign.decoding.rows import make_rows
+from jaxalign.decoding.texts import Batch, Text, batches, encode_texts
+from jaxalign.errors import InputError
+from jaxalign.models.language_model import LanguageModel
+from jaxalign.rewards.features import chat_prompt
+from jaxalign.rewards.pairs import standardise
+from jaxalign.rewards.protocol import Method, RewardModel, Tree
+
+Forced = Callable[..., Any]
+
+
+class Entry(NamedTuple):
+    """One text that is judged as one user would."""
+
+    text: int
+    user: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judgements:
+    """What the guided policies make of each entry; sums are over the tokens of the response, in nats.
+
+    Attributes:
+      entries: (text, user), in the order of the rows below.
+      weights: the weights w that were tried, `[W]`.
+      top_ks: the numbers of candidates k that were tried, `[K]`.
+      log_prob: `[entries]` float64, the language model's own.
+      tokens: `[entries]` int64, tokens of the response.
+      reward: by method, `[entries]` float64: r_u of the whole response, read at its last token.
+      reward_sum: by method, `[entries]` float64: sum over t of r_u(x, y_1..t).
+      policy: by method, `[entries, W, K]` float64: sum over t of log pi_u(y_t), normalised over the k most probable
+        tokens joined with y_t.
+    """
+
+    entries: Sequence[Entry]
+    weights: tuple[float, ...]
+    top_ks: tuple[int, ...]
+    log_prob: np.ndarray
+    tokens: np.ndarray
+    reward: Mapping[str, np.ndarray]
+    reward_sum: Mapping[str, np.ndarray]
+    policy: Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Judge:
+    """The judge that is compiled into the pass; equal for equal methods, so that it is compiled once."""
+
+    methods: tuple[Method, ...]
+
+    def __call__(self, arguments: Tree, guidances: tuple, carries: tuple, judged: Judged) -> dict[str, Any]:
+        del guidances, carries
+        step, own = judged.step, judged.target_log_prob
+        hidden = step.candidate_hidden
+        assert hidden is not None, "the program reads hidden states"
+        last = step.position == arguments["last"][:, None]
+        candidates = judged.base.shape[-1]
+        # Among the k most probable, or the response's own token, which has the last place and is not in them again.
+        index = jnp.arange(candidates, dtype=jnp.int32)
+        base = jnp.where(judged.duplicate, -jnp.inf, judged.base)[:, :, None]
+
+        def per_method(method: Method, shared: Tree, users: Tree) -> dict[str, jax.Array]:
+            rewards = _rewards(method, shared, users, hidden, step.prompt_hidden)
+
+            def policy(weight_and_k: tuple[jax.Array, jax.Array]) -> jax.Array:
+                weight, k = weight_and_k
+                scores = base + weight * rewards
+                inside = (index < k) | (index == candidates - 1)
+                return scores[..., -1] - jax.nn.logsumexp(jnp.where(inside, scores, -jnp.inf), axis=-1)
+
+            policies = jax.lax.map(policy, (arguments["weight"], arguments["top_k"]))
+            reward = rewards[..., -1]
+            return {
+                "policy": jnp.moveaxis(policies, 0, -1),
+                "reward_sum": reward,
+                "reward": jnp.where(last[..., None], reward, 0.0),
+            }
+
+        slots = arguments["users"]
+        scored = [
+            per_method(method, shared, jax.tree.map(lambda leaf: leaf[slots], users))
+            for method, shared, users in zip(self.methods, arguments["shared"], arguments["encoded"], strict=True)
+        ]
+        return {"log_prob": own, "methods": tuple(scored)}
+
+
+def _rewards(method: Method, shared: Tree, users: Tree, hidden: jax.Array, prompt: jax.Array) -> jax.Array:
+    """`[batch, positions, slots, candidates]` rewards; the text is encoded once for all users."""
+    statistics, params = shared["statistics"], shared["params"]
+    with jax.default_matmul_precision("float32"):
+        texts = method.encode_text(params, standardise(hidden, statistics["features"]))
+        prompts = method.encode_prompt(params, standardise(prompt, statistics["prompts"]))
+        one = functools.partial(method.combine, params)
+        # Over the slots of a row, and over the rows.
+        rewards = jax.vmap(jax.vmap(one, in_axes=(None, None, 0), out_axes=1))(texts, prompts, users)
+    return rewards / shared["margin_deviation"]
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def _encode_users(method: Method, params: Tree, users: Tree) -> Tree:
+    with jax.default_matmul_precision("float32"):
+        return jax.vmap(lambda user: method.encode_user(params, user))(users)
+
+
+class Judging:
+    """Judges texts under several reward models at once.
+
+    Args:
+      lm: the frozen language model.
+      models: reward models by name; each must know every user that is asked for.
+      users: all users, in the order that decides nothing but places in memory.
+      weights: weights w.
+      top_ks: numbers of candidates k.
+      batch_size: texts per batch.
+      forced: the pass; another one runs the same function sharded over devices.
+
+    Raises:
+      InputError: a weight is negative or not finite, a k is out of range, or a model does not know a user.
+    """
+
+    def __init__(
+        self,
+        lm: LanguageModel,
+        models: Mapping[str, RewardModel],
+        users: Sequence[str],
+        *,
+        weights: Sequence[float],
+        top_ks: Sequence[int],
+        batch_size: int = 8,
+        forced: Forced = forced,
+    ):
+        for weight in weights:
+            if not (np.isfinite(weight) and weight >= 0):
+                raise InputError(f"weights: {weight} is not a weight; it is finite and at least 0.")
+        for k in top_ks:
+            if not 1 <= k <= lm.config.vocab_size:
+                raise InputError(f"top_ks: {k} is not from 1 to {lm.config.vocab_size}, the size of the vocabulary.")
+        if not weights or not top_ks or batch_size < 1:
+            raise InputError("Give at least one weight, one k, and a batch_size of at least 1.")
+        self._lm, self._names, self._forced, self._batch_size = lm, tuple(models), forced, batch_size
+        self._weights, self._ks = tuple(map(float, weights)), tuple(map(int, top_ks))
+        self._row = {user: row for row, user in enumerate(users)}
+        self._judge = _Judge(tuple(model.method for model in models.values()))
+        grid = [(weight, k) for weight in self._weights for k in self._ks]
+        encoded = []
+        for model in models.values():
+            rows = np.asarray([model.index(user) for user in users], np.int32)
+            own = jax.tree.map(lambda leaf, rows=rows: jnp.asarray(np.asarray(leaf)[rows]), model.user_params)
+            # Where nothing is personal all users are one.
+            own = own if jax.tree.leaves(own) else {}
+            encoded.append(_encode_rows(model, own, len(users)))
+        self._arguments = {
+            "shared": tuple(dict(model.shared) for model in models.values()),
+            "encoded": tuple(encoded),
+            "weight": jnp.asarray([weight for weight, _ in grid], jnp.float32),
+            "top_k": jnp.asarray([k for _, k in grid], jnp.int32),
+        }
+
+    def run(
+        self,
+        texts: Sequence[tuple[Prompt, str]],
+        entries: Sequence[Entry],
+        progress: Callable[[int], None] | None = None,
+    ) -> Judgements:
+        """Judges each entry.
+
+        Args:
+          texts: prompt and response.
+          entries: which text is judged as which user; a text may have any number of users.
+          progress: told how many texts are done since the last call. Texts without entries are not encoded.
+
+        Raises:
+          InputError: a text that is empty or does not fit, or a reward that is not finite: names the text, the user and
+            the reward model.
+        """
+        places: dict[int, list[int]] = {}
+        for number, entry in enumerate(entries):
+            places.setdefault(entry.text, []).append(number)
+        order = sorted(places)
+        # Named by place in `texts`, not among those that are judged.
+        encoded = encode_texts(
+            self._lm,
+            [chat_prompt(texts[text][0]) for text in order],
+            [texts[text][1] for text in order],
+            self._lm.config.max_position,
+        )
+        count = len(entries)
+        log_prob, tokens = np.zeros(count), np.zeros(count, np.int64)
+        shape = {"policy": (count, len(self._weights), len(self._ks)), "reward": (count,), "reward_sum": (count,)}
+        results = {kind: {name: np.zeros(size) for name in self._names} for kind, size in shape.items()}
+        for batch, out in self._passes(encoded, [places[text] for text in order], entries):
+            for row, place in enumerate(batch.places):
+                numbers = places[order[place]]
+                log_prob[numbers] = float(out["log_prob"][row])
+                tokens[numbers] = encoded[place].response
+                for name, scored in zip(self._names, out["methods"], strict=True):
+                    for kind, values in scored.items():
+                        own = np.asarray(values[row, : len(numbers)], np.float64)
+                        if not np.isfinite(own).all():
+                            bad = entries[numbers[int(np.argwhere(~np.isfinite(own))[0][0])]]
+                            raise InputError(
+                                f"text {bad.text}, user '{bad.user}', reward model '{name}': {kind} is not finite. Fit "
+                                "it again with a smaller learning rate, or leave it out."
+                            )
+                        results[kind][name][numbers] = own.reshape(results[kind][name][numbers].shape)
+            if progress is not None:
+                progress(len(batch.places))
+        return Judgements(
+            entries=tuple(entries), weights=self._weights, top_ks=self._ks, log_prob=log_prob, tokens=tokens, **results
+        )
+
+    def _passes(
+        self, texts: Sequence[Text], places: Sequence[Sequence[int]], entries: Sequence[Entry]
+    ) -> Iterator[tuple[Batch, Any]]:
+        config = self._lm.config
+        most = max(self._ks)
+        for batch in batches(texts, self._batch_size, self._lm.pad_id, config.max_position):
+            # Few different numbers of slots, so that few programs are compiled.
+            slots = power_of_two(max(len(places[row]) for row in batch.rows))
+            users = np.zeros((len(batch.rows), slots), np.int32)
+            for row, text in enumerate(batch.rows):
+                own = [self._row[entries[number].user] for number in places[text]]
+                users[row, : len(own)] = own
+            rows = make_rows(len(batch.rows), max_new_tokens=1, top_k=most)
+            # The judge's arrays count as well as the candidates' own.
+            per_position = piece_size(config, len(batch.rows), batch.width, most)
+            heads = max(1, (1 << 24) // (len(batch.rows) * slots * (most + 1) * 8))
+            program = ForcedProgram(config, most, True, batch.width, min(per_position, heads))
+            arguments = {**self._arguments, "users": jnp.asarray(users), "last": jnp.asarray(batch.responses - 1)}
+            out = self._forced(
+                program,
+                self._judge,
+                True,
+                self._lm.params,
+                (),
+                arguments,
+                rows,
+                batch.tokens,
+                batch.lengths,
+                batch.responses,
+            )
+            yield batch, jax.tree.map(np.asarray, out)
+
+
+def _encode_rows(model: RewardModel, users: Tree, count: int) -> Tree:
+    """Encoded users, every leaf `[users, ...]`."""
+    if jax.tree.leaves(users):
+        return _encode_users(model.method, model.shared["params"], users)
+    one = model.method.encode_user(model.shared["params"], users)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *jnp.shape(leaf))), one)

@@ -1,0 +1,246 @@
+"""The main job: data, features, fit, judge, write, measure, select, report, each stage on the results of those before.
+
+Every stage writes its results as it goes, and finds those of an earlier run: the same command continues.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxalign.data.prompts import Prompt
+from jaxalign.data.splits import row_key
+from jaxalign.evaluation import accuracies, quality, sources
+from jaxalign.evaluation.accuracies import Choice
+from jaxalign.evaluation.experiment import Experiment
+from jaxalign.evaluation.forms import entries_of
+from jaxalign.evaluation.judging import Judgements, Judging
+from jaxalign.evaluation.likelihood import judged_rows, score_pairs
+from jaxalign.evaluation.models import Blocks, prepare
+from jaxalign.evaluation.progress import Progress, silent
+from jaxalign.evaluation.roster import Roster
+from jaxalign.evaluation.run_folder import RunFolder
+from jaxalign.evaluation.selecting import select
+from jaxalign.evaluation.table import Table
+from jaxalign.evaluation.task import Task
+from jaxalign.evaluation.writing import in_context_prompts, jobs_of, write
+from jaxalign.files import cache_dir
+from jaxalign.models.language_model import LanguageModel
+from jaxalign.rewards.features import TextFeatures, chat_prompt, extract
+from jaxalign.rewards.protocol import RewardModel
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """What a run ends with; all of it is also in the folder.
+
+    Attributes:
+      folder: where everything is.
+      metrics: rows of `metrics.jsonl`.
+      generations: rows of `generations.jsonl`.
+      selection: `selection.json`, or None where nothing can be selected.
+      report: the report's file.
+    """
+
+    folder: Path
+    metrics: list[dict[str, Any]]
+    generations: list[dict[str, Any]]
+    selection: dict[str, Any] | None
+    report: Path
+
+
+def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent) -> Results:
+    """Runs all stages, or those that are not finished.
+
+    Raises:
+      InputError: a config that cannot work, or a results folder of another config or other data.
+      DataError: data that breaks the schema, or too little of it.
+    """
+    experiment.check()
+    folder = RunFolder(experiment.folder, experiment)
+    task, origin = sources.load(experiment, lm, progress)
+    digest = _digest(task)
+    folder.check_data(digest)
+    features = _features(experiment, lm, task, progress)
+    blocks = Blocks.of(task, features, experiment)
+    folder.write("data.json", _card(experiment, task, origin, blocks, features))
+    models, reports = prepare(blocks, experiment, lm.fingerprint, folder.path, progress)
+    folder.write_lines("fits.jsonl", reports)
+
+    table = Table(seed=experiment.seed)
+    accuracies.add_rm_accuracy(table, models, blocks)
+    texts = _texts(task, features)
+    accuracies.add_controls(table, blocks, features, task.simulated, [response for _, response in texts])
+    judged = _judge(experiment, lm, models, blocks, texts, folder, progress)
+    choices = accuracies.add_policy_accuracy(table, judged, blocks, list(models), experiment)
+    folder.write_lines("pairs.jsonl", accuracies.pair_rows(judged, blocks, choices, experiment))
+    folder.write_lines("texts.jsonl", _text_rows(texts))
+
+    in_context = _in_context_pairs(experiment, lm, task, features, folder, progress)
+    accuracies.add_in_context(table, in_context, experiment)
+    generations = _write(experiment, lm, task, models, choices, table, folder, progress)
+    quality.add_quality(table, generations, experiment.top_ks[0])
+
+    without = list(dict.fromkeys(row["method"] for row in generations if row["kind"] in ("in_context", "graded")))
+    parameters = float(sum(np.prod(leaf.shape) for leaf in jax.tree.leaves(lm.params)))
+    selection = None
+    for group, name in (("seen", "selection.json"), ("unseen", "selection_unseen.json")):
+        found = select(table, experiment, group, without, parameters)
+        if found is not None:
+            folder.write(name, found)
+            selection = selection or found
+    folder.write_lines("metrics.jsonl", table.rows)
+    folder.write_lines("users.jsonl", table.users)
+    from jaxalign import report
+
+    return Results(folder.path, table.rows, generations, selection, report.write(folder.path))
+
+
+def _digest(task: Task) -> str:
+    """SHA-256 of all that the task holds, whatever the order of the rows of its files."""
+    keys = sorted(row_key(row) for row in [*task.preferences, *task.history, *(t.row for t in task.targets)])
+    return hashlib.sha256(b"".join(keys)).hexdigest()
+
+
+def _features(experiment: Experiment, lm: LanguageModel, task: Task, progress: Progress) -> TextFeatures:
+    pairs = [(row.prompt, text) for row in task.preferences for text in (row.chosen, row.rejected)]
+    with progress("features", len(set(pairs))) as done:
+        return extract(
+            lm, pairs, cache=cache_dir() / "features", batch_size=max(1, experiment.batch_size // 4), progress=done
+        )
+
+
+def _card(experiment: Experiment, task: Task, origin: sources.Origin, blocks: Blocks, features: TextFeatures) -> dict:
+    split = task.split
+    tokens = features.tokens
+    return {
+        "title": experiment.title or experiment.name,
+        "source": origin.source,
+        "licence": origin.licence,
+        "users": {
+            "seen": len(blocks.train.users),
+            "validation": len({row.user for row in split.validation.query}),
+            "unseen": len({row.user for row in split.unseen.query}),
+        },
+        "pairs": {
+            "train": int(blocks.train.mask.sum()),
+            "validation": int(blocks.tests["validation"].mask.sum()),
+            "seen_test": int(blocks.tests["seen"].mask.sum()),
+            "unseen_test": int(blocks.tests["unseen"].mask.sum()),
+        },
+        "texts": len(tokens),
+        "response_tokens": {f"p{q}": float(np.percentile(tokens, q)) for q in (10, 50, 90)},
+        "notes": list(task.notes),
+    }
+
+
+def _texts(task: Task, features: TextFeatures) -> list[tuple[Prompt, str]]:
+    """Prompt and response of every row of the table of texts."""
+    found: list[tuple[Prompt, str]] = [("", "")] * len(features.row)
+    for row in task.preferences:
+        for text in (row.chosen, row.rejected):
+            found[features.of(row.prompt, text)] = (row.prompt, text)
+    return found
+
+
+def _text_rows(texts: Sequence[tuple[Prompt, str]]) -> Iterator[dict[str, Any]]:
+    for number, (prompt, response) in enumerate(texts):
+        yield {"text": number, "prompt": chat_prompt(prompt), "response": response}
+
+
+def _judge(
+    experiment: Experiment,
+    lm: LanguageModel,
+    models: dict[str, RewardModel],
+    blocks: Blocks,
+    texts: Sequence[tuple[Prompt, str]],
+    folder: RunFolder,
+    progress: Progress,
+) -> Judgements:
+    """One teacher-forced pass over the texts of all test and validation pairs."""
+    entries = entries_of(list(blocks.tests.values()))
+    users = sorted({entry.user for entry in entries})
+    judging = Judging(
+        lm,
+        models,
+        users,
+        weights=experiment.weights,
+        top_ks=experiment.top_ks,
+        batch_size=max(1, experiment.batch_size // 4),
+    )
+    with progress("policies judged", len({entry.text for entry in entries})) as done:
+        return judging.run(texts, entries, done)
+
+
+def _in_context_pairs(
+    experiment: Experiment, lm: LanguageModel, task: Task, features: TextFeatures, folder: RunFolder, progress: Progress
+) -> list[dict[str, Any]]:
+    """Scored test pairs under each of the in-context prompts, and under none for comparison on the same pairs."""
+    if (known := folder.read_lines("in_context.jsonl")) is not None:
+        return known
+    rows = judged_rows(task, experiment.in_context_pairs, experiment.seed)
+    if not rows:
+        return []
+    made = in_context_prompts(task, [row for _, row in rows], experiment, lm.tokenizer)
+    found = []
+    for group, row in rows:
+        one, two = features.of(row.prompt, row.chosen), features.of(row.prompt, row.rejected)
+        found.append(
+            {
+                "method": "in_context_none",
+                "group": group,
+                "user": row.user,
+                "label": row.label,
+                "log_prob_chosen": float(features.log_prob[one]),
+                "log_prob_rejected": float(features.log_prob[two]),
+                "tokens_chosen": int(features.tokens[one]),
+                "tokens_rejected": int(features.tokens[two]),
+            }
+        )
+    with progress("in-context policies judged", 2 * len(rows) * len(made)) as done:
+        for name, prompts in made.items():
+            found += score_pairs(lm, rows, prompts, name, max(1, experiment.batch_size // 8), done)
+    folder.write_lines("in_context.jsonl", found)
+    return found
+
+
+def _write(
+    experiment: Experiment,
+    lm: LanguageModel,
+    task: Task,
+    models: dict[str, RewardModel],
+    choices: dict[str, Choice],
+    table: Table,
+    folder: RunFolder,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Texts of all methods for all targets, with their quality."""
+    if (known := folder.read_lines("generations.jsonl")) is not None:
+        return known
+    if not task.targets:
+        return []
+    weights = {name: choice.of(experiment) for name, choice in choices.items() if name != "reference"}
+    prompts = in_context_prompts(task, [target.row for target in task.targets], experiment, lm.tokenizer)
+    both = _best_on_validation(table, list(weights)) if experiment.guided_in_context and prompts else None
+    jobs = jobs_of(task, prompts, weights, both)
+    users = tuple(sorted({target.row.user for target in task.targets}))
+    roster = Roster({name: models[name] for name in weights}, users) if weights else None
+    rows: list[dict[str, Any]] = []
+    with progress("texts", len(jobs)) as done:
+        rows += write(lm, task.targets, jobs, roster, experiment, done)
+    with progress("quality of texts", len({row["text"] for row in rows})) as done:
+        rows = quality.measure(task, lm, rows, cache_dir() / "features", max(1, experiment.batch_size // 4), done)
+    folder.write_lines("generations.jsonl", rows)
+    return rows
+
+
+def _best_on_validation(table: Table, methods: Sequence[str]) -> str | None:
+    """The reward model with the highest policy accuracy on validation pairs."""
+    label = f"validation {accuracies.POLICY}"
+    known = {name: table.values.get((label, name, "validation")) for name in methods}
+    means = {name: float(np.mean(list(values.values()))) for name, values in known.items() if values}
+    return max(means, key=lambda name: (means[name], name)) if means else None

@@ -1,0 +1,128 @@
+"""From the config to the task: reads the data, or makes simulated users over what the language model really wrote."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from jaxalign.data.prompts import Prompt, identity
+from jaxalign.data.reader import load_completions, load_preferences
+from jaxalign.data.sample_cache import SampleCache
+from jaxalign.data.simulated import SimulatedUsers, load_prompts
+from jaxalign.data.sources import acl, lamp, prism, tldr, ukp
+from jaxalign.data.sources.source import Source
+from jaxalign.data.splits import digest
+from jaxalign.decoding import generate
+from jaxalign.errors import DataError
+from jaxalign.evaluation.experiment import Experiment
+from jaxalign.evaluation.progress import Progress
+from jaxalign.evaluation.task import Task, from_completions, from_preferences
+from jaxalign.files import cache_dir
+from jaxalign.models.language_model import LanguageModel
+from jaxalign.rewards.features import chat_prompt
+
+_PUBLISHED: dict[str, tuple[Source, Any]] = {
+    "ukp": (ukp.SOURCE, ukp.preferences),
+    "tldr": (tldr.SOURCE, tldr.preferences),
+    "prism": (prism.SOURCE, prism.preferences),
+    "acl_titles": (acl.SOURCE, acl.completions),
+    **{
+        f"lamp{number}": (lamp.TASKS[number].source, lambda path, n=number: lamp.completions(path, n))
+        for number in (4, 5, 7)
+    },
+}
+_OWN_TEXTS = ("completions", "acl_titles", "lamp4", "lamp5", "lamp7")
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where the data is from, as the data card says it."""
+
+    source: str
+    licence: str | None
+
+
+def load(experiment: Experiment, lm: LanguageModel, progress: Progress) -> tuple[Task, Origin]:
+    """Reads or makes the data of an experiment.
+
+    Raises:
+      DataError: it is missing, breaks its schema, or is too little.
+    """
+    if experiment.source == "simulated" and experiment.data is None:
+        return _simulated(experiment, lm, progress)
+    path = experiment.data
+    assert path is not None, "Experiment.check refuses this"
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file or folder")
+    kind = experiment.source
+    if kind == "simulated":
+        kind = "ukp" if path.is_dir() else "preferences"
+    if kind in _PUBLISHED:
+        source, read = _PUBLISHED[kind]
+        rows: list[Any] = list(read(path))
+        origin = Origin(source.title, source.licence)
+        notes: Sequence[str] = (source.description,)
+    else:
+        rows = load_completions(path) if kind == "completions" else load_preferences(path)
+        origin, notes = Origin(path.name, None), ()
+    if kind not in _OWN_TEXTS:
+        return from_preferences(rows, experiment, notes=notes), origin
+
+    def sample(prompts: list[Prompt]) -> list[str]:
+        return write(experiment, lm, prompts, progress)
+
+    task = from_completions(rows, experiment, sample, sampler(experiment, lm), cache_dir() / "samples", notes)
+    return task, origin
+
+
+def sampler(experiment: Experiment, lm: LanguageModel, draw: int = 0) -> str:
+    """Names what sampled texts depend on besides the prompt."""
+    return (
+        f"{lm.weights_digest} {lm.dtype} temperature 1, at most {experiment.response_tokens} tokens, seed "
+        f"{experiment.seed}, draw {draw}"
+    )
+
+
+def write(
+    experiment: Experiment, lm: LanguageModel, prompts: Sequence[Prompt], progress: Progress, draw: int = 0
+) -> list[str]:
+    """Samples of the unpersonalised language model at temperature 1; a prompt's sample depends on no other prompt."""
+    requests = [int.from_bytes(digest(draw, "sample", identity(prompt))[:4], "big") for prompt in prompts]
+    with progress("responses of the language model", len(prompts)) as done:
+        written = generate(
+            lm,
+            [chat_prompt(prompt) for prompt in prompts],
+            max_new_tokens=experiment.response_tokens,
+            temperature=1.0,
+            seed=experiment.seed,
+            request=requests,
+            batch_size=experiment.batch_size,
+            progress=done,
+        )
+    return [result.text or "" for result in written]
+
+
+def _simulated(experiment: Experiment, lm: LanguageModel, progress: Progress) -> tuple[Task, Origin]:
+    prompts = load_prompts(experiment.prompts)
+    responses: dict[Prompt, list[str]] = {prompt: [] for prompt in prompts}
+    for draw in range(experiment.responses):
+        store = SampleCache(cache_dir() / "samples", sampler(experiment, lm, draw))
+
+        def sample(asked: list[Prompt], draw: int = draw) -> list[str]:
+            return write(experiment, lm, asked, progress, draw)
+
+        # In pieces, so that a run that is stopped goes on where it was.
+        for prompt, texts in zip(prompts, store.all(prompts, sample, 1, 4 * experiment.batch_size), strict=True):
+            responses[prompt] += texts
+    everything = [text for own in responses.values() for text in own]
+    counts = [count for count in (experiment.users or 16, experiment.limit) if count is not None]
+    simulated = SimulatedUsers.create(min(counts), everything, shared=experiment.common_taste, seed=experiment.seed)
+    rows = simulated.preferences(
+        {str(p): own for p, own in responses.items()}, experiment.pairs_per_user, seed=experiment.seed
+    )
+    experiment = dataclasses.replace(experiment, users=None, limit=None, min_pairs=1)
+    notes = (
+        f"users are simulated: each has a known taste in measurable attributes of a text, and chose between "
+        f"{experiment.responses} responses that the language model wrote to each of {experiment.prompts} prompts",
+    )
+    task = from_preferences(rows, experiment, simulated, notes)
+    return task, Origin("simulated users", None)
