@@ -18,6 +18,7 @@ COMMANDS = {
     "generate": "generate text, plain or guided by a reward",
     "score": "log-probabilities and rewards of given responses",
     "fit": "fit a reward model on preference pairs",
+    "tune": "fit a reward model and the language model under it (LoRA or full)",
     "adapt": "adapt a fitted reward model to further users",
     "methods": "list the reward models",
     "fetch": "download and convert a language model",

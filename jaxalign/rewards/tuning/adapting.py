@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from jaxalign.data.schema import Preference
 from jaxalign.data.splits import in_fixed_order
@@ -14,7 +14,7 @@ from jaxalign.models.language_model import LanguageModel
 from jaxalign.rewards.tuning.model import TunedModel, log_probs
 from jaxalign.rewards.tuning.pairs import encode_pairs
 from jaxalign.rewards.tuning.recipe import Descent, Recipe
-from jaxalign.rewards.tuning.steps import Program, descend
+from jaxalign.rewards.tuning.steps import Program, descend, home
 
 
 def adapt(
@@ -55,7 +55,8 @@ def adapt(
     if not known:
         raise InputError("There is no user to adapt to: give pairs, or users.")
     prior = method.prior(model.variables["head"])
-    start = jax.tree.map(lambda leaf: jnp.tile(leaf[None], (len(known),) + (1,) * leaf.ndim), prior)
+    start = jax.tree.map(lambda leaf: np.broadcast_to(np.asarray(leaf), (len(known), *leaf.shape)), prior)
+    start = jax.device_put(start, home(lm.params))
     if support:
         pairs = encode_pairs(lm, in_fixed_order(support), min(max_length, lm.config.max_position), known)
         if method.needs_reference:

@@ -6,10 +6,12 @@ puts it into the language model's own tree, in the dtype of that tree: load the 
 
 import abc
 import dataclasses
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -84,17 +86,17 @@ class Lora(Backbone):
 
     def init(self, key: Array, params: Params) -> Trained:
         leading = 1 if layers_of(params) == "scanned" else 0
+        # NumPy's generator: JAX's would compile a program for every shape.
+        seed = [int(word) for word in np.asarray(jax.random.key_data(key)).ravel()]
         trained: Trained = {}
         for number, (path, weight) in enumerate(jax.tree_util.tree_leaves_with_path(params)):
             if (inputs := self._inputs(path)) is None:
                 continue
             stack, out, fan = _split(weight.shape, leading, inputs)
-            width = 1
-            for size in fan:
-                width *= size
-            draw = jax.random.normal(jax.random.fold_in(key, number), (*stack, self.rank, *fan), jnp.float32)
-            up = jnp.zeros((*stack, *out, self.rank), jnp.float32)
-            trained[path_name(path)] = {"up": up, "down": draw * width**-0.5}
+            draw = np.random.default_rng([*seed, number]).standard_normal((*stack, self.rank, *fan), np.float32)
+            up = np.zeros((*stack, *out, self.rank), np.float32)
+            down = draw * np.float32(math.prod(fan) ** -0.5)
+            trained[path_name(path)] = {"up": jnp.asarray(up), "down": jnp.asarray(down)}
         return trained
 
     def apply(self, params: Params, trained: Trained) -> Params:

@@ -7,20 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from jaxalign.data.prompts import Prompt
 from jaxalign.data.schema import Preference
 from jaxalign.decoding.guidance import Guidance
-from jaxalign.decoding.texts import Text, batches
+from jaxalign.decoding.texts import Text, batches, encode_texts
 from jaxalign.errors import InputError
 from jaxalign.metrics.accuracy import count, macro, micro, worst_tenth
 from jaxalign.metrics.calibration import expected_calibration_error
 from jaxalign.models.config import DecoderConfig
 from jaxalign.models.language_model import LanguageModel
 from jaxalign.models.transformer import Params
+from jaxalign.rewards.features import chat_prompt
+from jaxalign.rewards.losses import Loss
 from jaxalign.rewards.scoring import Evaluation
 from jaxalign.rewards.tuning.arm import Arm
 from jaxalign.rewards.tuning.backbone import Backbone, Frozen
@@ -174,9 +175,6 @@ def rewards(
     Raises:
       InputError: another language model, an unknown user, an empty response or a text that does not fit.
     """
-    from jaxalign.decoding.texts import encode_texts
-    from jaxalign.rewards.features import chat_prompt
-
     model.check(lm)
     if users is None and model.method.personal:
         raise InputError(f"'{model.method.name}' is personal: say whose reward is asked for.")
@@ -201,7 +199,7 @@ def evaluate(model: TunedModel, lm: LanguageModel, rows: Sequence[Preference], *
     both = _score(lm, model.method, model.backbone, model.variables, [*pairs.chosen, *pairs.rejected], user, batch_size)
     chosen, rejected = both.reshape(2, -1)
     ones = np.ones(len(pairs), np.float32)
-    losses = np.asarray(model.method.loss(*map(jnp.asarray, (chosen, rejected, pairs.label, pairs.margin, ones))))
+    losses = np.asarray(_losses(model.method.loss, chosen, rejected, pairs.label, pairs.margin, ones))
     # One row of pairs per user.
     column = np.zeros(len(pairs), np.int64)
     for number in range(len(pairs.users)):
@@ -225,6 +223,12 @@ def evaluate(model: TunedModel, lm: LanguageModel, rows: Sequence[Preference], *
         ties=int(np.asarray(counts.ties).sum()),
         users=int((np.asarray(counts.pairs) > 0).sum()),
     )
+
+
+@functools.partial(jax.jit, static_argnames="loss")
+def _losses(loss: Loss, *columns: Any) -> Array:
+    """`[pairs]` losses of a method's loss."""
+    return loss(*columns)
 
 
 def _context(model: TunedModel) -> int:

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import Array
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from jaxalign.errors import FitError
 from jaxalign.models.config import DecoderConfig
@@ -60,8 +62,8 @@ def accumulate(
 @functools.partial(jax.jit, static_argnames=("method", "descent"), donate_argnames=("variables", "state", "total"))
 def update(
     method: TunedMethod, descent: Descent, variables: Tree, state: Any, total: Tree, pairs: Array, step: Array
-) -> tuple[Tree, Any, Array, Array]:
-    """One step: new variables and optimiser state, the mean pair loss, and the gradients' norm.
+) -> tuple[Tree, Any, Tree, Array, Array]:
+    """One step: new variables and optimiser state, `total` set to zero, the mean pair loss, the gradients' norm.
 
     Args:
       method: for its penalty, which counts once for all `pairs` of the data.
@@ -77,13 +79,40 @@ def update(
         prior = jax.grad(method.penalty)(variables["users"])
         gradients["users"] = jax.tree.map(lambda a, b: a + b / pairs, gradients["users"], prior)
     variables, state, norm = descent.apply(gradients, state, variables, step)
-    return variables, state, total["loss"] / total["weight"], norm
+    return variables, state, jax.tree.map(jnp.zeros_like, total), total["loss"] / total["weight"], norm
 
 
-def zeros(variables: Tree) -> Tree:
-    """What `accumulate` starts a step from; sums live where the variables do."""
-    scalar = {name: jnp.zeros((), jnp.float32) for name in ("loss", "weight")}
-    return {**scalar, "gradients": jax.tree.map(jnp.zeros_like, variables)}
+def home(params: Params) -> Sharding:
+    """Where small arrays go that every device of the language model needs."""
+    sharding = jax.tree.leaves(params)[0].sharding
+    return NamedSharding(sharding.mesh, PartitionSpec()) if isinstance(sharding, NamedSharding) else sharding
+
+
+def zeros(variables: Tree, everywhere: Sharding) -> Tree:
+    """What `accumulate` starts from; sums live where the variables do.
+
+    Committed to their devices, as all that follows them is: otherwise the first step would be compiled for itself.
+    """
+
+    def zero(leaf: Array) -> Array:
+        return jax.device_put(np.zeros(leaf.shape, leaf.dtype), leaf.sharding)
+
+    scalar = {name: jax.device_put(np.zeros((), np.float32), everywhere) for name in ("loss", "weight")}
+    return {**scalar, "gradients": jax.tree.map(zero, variables)}
+
+
+def start(descent: Descent, variables: Tree, everywhere: Sharding) -> Any:
+    """The optimiser's state before the first step: zeros, each where its variable lives."""
+    shapes = jax.eval_shape(descent.transform.init, variables)
+    # Adam's two moments are trees like the variables; what else there is are counters.
+    places = optax.tree_map_params(
+        descent.transform,
+        lambda _, leaf: leaf.sharding,
+        shapes,
+        variables,
+        transform_non_params=lambda _: everywhere,
+    )
+    return jax.tree.map(lambda leaf, place: jax.device_put(np.zeros(leaf.shape, leaf.dtype), place), shapes, places)
 
 
 def schedule(pairs: int, recipe: Recipe) -> Iterator[np.ndarray]:
@@ -110,21 +139,22 @@ def descend(
 ) -> Iterator[tuple[Tree, Any, float, float]]:
     """Runs the steps from `first` on; gives variables, optimiser state, loss and gradient norm after each.
 
-    Variables and state are donated to the step that follows: copy what is to be kept. `place` puts a batch where it
-    is computed.
+    Variables and state are donated to the step that follows: copy what is to be kept. Variables must be committed to
+    the devices of `params`. `place` puts a batch where it is computed.
 
     Raises:
       FitError: a loss, a gradient or a parameter is not finite; says at which step.
     """
-    state = descent.transform.init(variables) if state is None else state
+    everywhere = home(params)
+    state = start(descent, variables, everywhere) if state is None else state
+    total = zeros(variables, everywhere)
     context = min(recipe.max_length, program.config.max_position)
     for step, index in enumerate(schedule(len(pairs), recipe)):
         if step < first:
             continue
-        total = zeros(variables)
         for batch, width in micro_batches(pairs, index, recipe.micro_batch, pad_id, context):
             total = accumulate(program, width, variables, held, params, place(batch), total)
-        variables, state, loss, norm = update(
+        variables, state, total, loss, norm = update(
             program.method,
             descent,
             variables,

@@ -15,18 +15,18 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxalign.data.schema import Preference
 from jaxalign.data.splits import in_fixed_order
 from jaxalign.errors import FitError, InputError
-from jaxalign.models.config import DecoderConfig
 from jaxalign.models.language_model import LanguageModel
 from jaxalign.models.sharding import ShardingRules
 from jaxalign.models.transformer import layers_of
 from jaxalign.rewards.checkpoint import Checkpoints
+from jaxalign.rewards.protocol import finite
 from jaxalign.rewards.scoring import Evaluation
 from jaxalign.rewards.tuning.backbone import Backbone, Full, Lora
 from jaxalign.rewards.tuning.method import Tree, TunedMethod
 from jaxalign.rewards.tuning.model import TunedModel, evaluate, log_probs
 from jaxalign.rewards.tuning.pairs import TokenPairs, encode_pairs
 from jaxalign.rewards.tuning.recipe import Descent, Recipe
-from jaxalign.rewards.tuning.steps import Program, descend, schedule
+from jaxalign.rewards.tuning.steps import Program, descend, home, schedule, start
 
 Progress = Callable[[int, int], None]
 """Called with the steps done and the steps planned."""
@@ -85,7 +85,6 @@ def tune(
     *,
     backbone: Backbone | None = None,
     recipe: Recipe | None = None,
-    mesh: Mesh | None = None,
     rules: ShardingRules | None = None,
     checkpoints: Checkpoints | None = None,
     progress: Progress | None = None,
@@ -99,8 +98,8 @@ def tune(
       validation: pairs of the same users; the parameters with the lowest loss on them are returned. Without, the last.
       backbone: what is trained of the language model: `Lora()` where None, or `Full()`, `Frozen()`.
       recipe: settings of training.
-      mesh: the devices that `lm` was loaded on; micro-batches are split over the rules' `batch` axis.
-      rules: as `lm` was loaded with.
+      rules: as `lm` was loaded with, when it was loaded on a mesh: what is trained is split as the weights are, and
+        micro-batches over the `batch` axis.
       checkpoints: where to save the state of training and to resume from.
       progress: told about steps.
 
@@ -127,13 +126,10 @@ def tune(
         clip=recipe.clip,
         user_rate=method.user_rate,
     )
-    layers = layers_of(lm.params)
     first_key, second_key = jax.random.split(jax.random.key(recipe.seed))
     head, users = method.init(second_key, lm.config, lm.params, pairs.counts)
     variables = {"backbone": backbone.init(first_key, lm.params), "head": head, "users": users}
-    place: Callable[[Tree], Tree] = lambda batch: batch  # noqa: E731
-    if mesh is not None:
-        variables, place = _on_mesh(variables, backbone, lm.config, mesh, rules or ShardingRules(), layers, recipe)
+    variables, place = _placed(variables, backbone, lm, rules or ShardingRules(), recipe)
     trained = sum(leaf.size for leaf in jax.tree.leaves(variables))
     if not trained:
         raise InputError(f"'{method.name}' with a frozen backbone has nothing to train. Use Lora() or Full().")
@@ -149,11 +145,8 @@ def tune(
         )
 
     every = recipe.eval_every or -(-len(pairs) // recipe.batch_size)
-    lanes = {
-        "variables": variables,
-        "state": descent.transform.init(variables),
-        "best": jax.tree.map(jnp.copy, variables),
-    }
+    state = start(descent, variables, home(lm.params))
+    lanes = {"variables": variables, "state": state, "best": _copy(variables)}
     record = {
         "loss": np.full(steps, np.nan),
         "norm": np.full(steps, np.nan),
@@ -178,7 +171,7 @@ def tune(
             better = True
         if better:
             record["best"] = np.asarray(done, np.int32)
-            lanes["best"] = jax.tree.map(jnp.copy, variables)
+            lanes["best"] = _copy(variables)
 
     program = Program(lm.config, method, backbone, recipe.remat)
     done = int(record["done"])
@@ -208,7 +201,7 @@ def tune(
     if checkpoints is not None:
         checkpoints.wait()
     model = model_of(lanes["best"])
-    if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(model.variables)):
+    if not finite(model.variables):
         raise FitError(f"Tuning '{method.name}' gave parameters that are not finite. Lower learning_rate.")
     looked = np.flatnonzero(np.isfinite(record["validation"]))
     report = TuneReport(
@@ -227,25 +220,32 @@ def tune(
     return TuneResult(model=model, report=report)
 
 
-def _on_mesh(
-    variables: Tree,
-    backbone: Backbone,
-    config: DecoderConfig,
-    mesh: Mesh,
-    rules: ShardingRules,
-    layers: Any,
-    recipe: Recipe,
+@jax.jit
+def _copy(tree: Tree) -> Tree:
+    """Buffers of their own: the originals are donated to the next step."""
+    return jax.tree.map(jnp.copy, tree)
+
+
+def _placed(
+    variables: Tree, backbone: Backbone, lm: LanguageModel, rules: ShardingRules, recipe: Recipe
 ) -> tuple[Tree, Callable[[Tree], Tree]]:
-    """Variables on the mesh, laid out as the model's parameters, and a function that splits a batch's rows over it."""
+    """Variables on the devices of the language model, and a function that puts a batch there.
+
+    On a mesh, what is trained is laid out as the model's parameters are, and a batch's rows are split.
+    """
+    everywhere = home(lm.params)
+    placed = {name: jax.device_put(variables[name], everywhere) for name in ("head", "users")}
+    if not isinstance(everywhere, NamedSharding):
+        return {**placed, "backbone": jax.device_put(variables["backbone"], everywhere)}, lambda batch: batch
+    mesh = everywhere.mesh
+    assert isinstance(mesh, Mesh)
     axis = rules.batch if rules.batch in mesh.axis_names else None
     if axis is not None and recipe.micro_batch % mesh.shape[axis]:
         raise InputError(
             f"micro_batch = {recipe.micro_batch} pairs do not divide over {mesh.shape[axis]} devices of axis '{axis}'."
         )
-    whole = NamedSharding(mesh, PartitionSpec())
+    where = backbone.shardings(lm.config, mesh, rules, layers_of(lm.params))
     rows = NamedSharding(mesh, PartitionSpec(axis))
-    placed = {name: jax.device_put(variables[name], whole) for name in ("head", "users")}
-    where = backbone.shardings(config, mesh, rules, layers)
     placed["backbone"] = jax.device_put(variables["backbone"], where)
     return placed, lambda batch: jax.device_put(batch, rows)
 
