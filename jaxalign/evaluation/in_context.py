@@ -8,7 +8,7 @@ for generation, for log-probabilities of responses, and for guided decoding on t
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from jaxalign.data.demonstrations import Select, demonstrations
+from jaxalign.data.demonstrations import Row, Select, demonstrations
 from jaxalign.data.prompts import Prompt
 from jaxalign.data.schema import Completion, Preference
 from jaxalign.errors import InputError
@@ -65,7 +65,7 @@ class Context:
 
 def contexts(
     targets: Sequence[Preference | Completion],
-    history: Sequence[Preference] | Sequence[Completion],
+    history: Sequence[Row],
     spec: InContext,
     tokenizer: Tokenizer | None,
     reward: Reward | None = None,
@@ -100,7 +100,7 @@ def contexts(
 
 
 def _renderer(
-    history: Sequence[Preference] | Sequence[Completion], spec: InContext, reward: Reward | None
+    history: Sequence[Row], spec: InContext, reward: Reward | None
 ) -> Callable[[Preference | Completion], list[Message]]:
     """From a row of the history to its turns."""
     if not spec.graded:
