@@ -68,7 +68,10 @@ def guidance_of(options: Steering, lm: Any) -> Any:
         import jax
 
         from jaxalign.rewards import export
+        from jaxalign.rewards.tuning import export as tuned
 
+        if tuned.is_tuned(options.rewards):
+            return tuned.load(options.rewards).only(str(options.user)).guidance(lm, weight=options.weight)
         model = export.load(options.rewards, lm.fingerprint)
         row = model.index(str(options.user))
         users = jax.tree.map(lambda leaf: np.asarray(leaf)[row : row + 1], model.user_params)

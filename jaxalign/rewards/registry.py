@@ -30,6 +30,9 @@ _BUILT_IN = {
     "drm": "drm:Drm",
 }
 
+TUNED = ("bt_tuned", "arm", "personal_arm", "p_dpo")
+"""Methods that tune the language model instead of reading cached features; see `jaxalign.rewards.tuning`."""
+
 _added: dict[str, type[Method]] = {}
 
 
@@ -69,6 +72,8 @@ def find(name: str) -> type[Method]:
         return _added[name]
     if name in _plugins():
         return _plugins()[name].load()
+    if name in TUNED:
+        raise InputError(f"'{name}' tunes the language model: fit it with `jaxalign tune`, or jaxalign.rewards.tuning.")
     near = difflib.get_close_matches(name, names(), n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     raise InputError(f"There is no reward model '{name}'.{hint} Known: {', '.join(names())}.")

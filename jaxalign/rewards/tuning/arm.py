@@ -31,7 +31,7 @@ class Arm(TunedMethod):
     """
 
     name: ClassVar[str] = "arm"
-    summary: ClassVar[str] = "beta sum log pi_r(y_t)"
+    summary: ClassVar[str] = "log-probabilities of a tuned model, by token (GenARM)"
     cost: ClassVar[str] = "2 passes, 1 wide"
     learning_rate: ClassVar[float] = 5e-4
 

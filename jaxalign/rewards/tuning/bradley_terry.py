@@ -27,7 +27,7 @@ class TunedBradleyTerry(TunedMethod):
     """
 
     name: ClassVar[str] = "bt_tuned"
-    summary: ClassVar[str] = "v.h, h of the tuned model"
+    summary: ClassVar[str] = "one direction, the model tuned with it (Bradley-Terry)"
     cost: ClassVar[str] = "2 passes, the second k wide"
     learning_rate: ClassVar[float] = 1e-4
 

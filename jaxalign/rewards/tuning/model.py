@@ -67,6 +67,13 @@ class TunedModel:
             "Adapt it to the pairs of that user (none are needed for the prior)."
         )
 
+    def only(self, user: str) -> "TunedModel":
+        """The model of one user, who is row 0; raises as `index`."""
+        row = self.index(user)
+        users = jax.tree.map(lambda leaf: leaf[row : row + 1], self.variables["users"])
+        kept = (user,) if self.method.personal else ()
+        return dataclasses.replace(self, variables={**self.variables, "users": users}, users=kept)
+
     def check(self, lm: LanguageModel) -> None:
         """Refuses a language model that this one was not fitted on.
 

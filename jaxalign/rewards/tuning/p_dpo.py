@@ -59,7 +59,7 @@ class PDpo(TunedMethod):
     """
 
     name: ClassVar[str] = "p_dpo"
-    summary: ClassVar[str] = "beta sum log(pi_u / pi_ref), soft tokens e_u"
+    summary: ClassVar[str] = "log-ratio of a policy with soft user tokens (P-DPO)"
     cost: ClassVar[str] = "2 passes, 1 wide"
     learning_rate: ClassVar[float] = 5e-5
     personal: ClassVar[bool] = True

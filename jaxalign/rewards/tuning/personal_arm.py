@@ -45,7 +45,7 @@ class PersonalArm(TunedMethod):
     """
 
     name: ClassVar[str] = "personal_arm"
-    summary: ClassVar[str] = "beta sum log pi_u(y_t), head gated by w_u"
+    summary: ClassVar[str] = "as arm, with a vocabulary head gated per user"
     cost: ClassVar[str] = "2 passes, 1 wide; 1 pass if frozen"
     learning_rate: ClassVar[float] = 5e-4
     # A gate has few pairs and must move by about 1; PAL's user weights have 50 times its adapters' rate.
