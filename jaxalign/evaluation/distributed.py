@@ -1,4 +1,4 @@
-"""Many processes: start them as one job, wait for each other with a limit, agree on values. All trivial for one process.
+"""Many processes: started as one job, waiting for each other with a limit, agreeing on values. For one, all trivial.
 
 Everything goes through the key/value store of JAX's coordinator, not through device collectives: a process that waits
 can then say whom it waits for, where a collective would hang.

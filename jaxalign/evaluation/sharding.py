@@ -9,8 +9,8 @@ is here
     shard_users(f, mesh, in_axes=(None, 0))(params, x)
 
 with these differences: `x` keeps its one leading axis (`[users, ...]`, any number of them, padded here), `f` sees a
-block of users rather than one device's `[1, ...]`, a second mesh axis `model` may split the parameters (which pmap could
-not), and across processes nothing is reshaped to host-local arrays and back.
+block of users as pmap's did, a second mesh axis `model` may split the parameters (which pmap could not), and across
+processes nothing is reshaped to host-local arrays and back.
 
 Results do not depend on the number of devices: rows never meet, random draws must come from the row's own key, and a
 function returns values per row. Sums over users are taken on the host, in float64 and in one order.

@@ -10,6 +10,7 @@ the same work, and merging gives the same result.
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +67,7 @@ def cut(costs: Sequence[float] | np.ndarray, size: int) -> list[tuple[int, int]]
     else:
         edges = np.searchsorted(total, np.arange(count + 1) * (total[-1] / max(count, 1)) * (1 - 1e-12))
     edges = np.unique(np.minimum(np.concatenate([edges, [0, len(total) - 1]]), len(total) - 1))
-    return [(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [(int(a), int(b)) for a, b in itertools.pairwise(edges)]
 
 
 class Shards:
