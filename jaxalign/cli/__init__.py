@@ -15,6 +15,8 @@ from collections.abc import Sequence
 
 COMMANDS = {
     "run": "run an experiment from its config file",
+    "report": "make the report of a run again",
+    "compare": "test the difference of two runs on the same users and pairs",
     "generate": "generate text, plain or guided by a reward",
     "score": "log-probabilities and rewards of given responses",
     "fit": "fit a reward model on preference pairs",

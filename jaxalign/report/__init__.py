@@ -16,7 +16,9 @@ __all__ = ["write"]
 def subject(run: read.Run) -> figures.Subject:
     """The numbers of a run, with the methods that the selection analysis picked."""
     selection = run.selection or {}
-    top_k = run.config["config"].get("top_k")
+    # The first k is the one that choices are made by.
+    tried = run.config["config"].get("top_ks")
+    top_k = tried[0] if isinstance(tried, list) and tried else run.config["config"].get("top_k")
     return figures.Subject(
         numbers=numbers.Numbers(run.metrics, selection.get("group"), top_k if isinstance(top_k, int) else None),
         users=run.users,

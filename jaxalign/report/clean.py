@@ -10,7 +10,9 @@ from typing import Any
 
 # Characters that reorder, hide or join what surrounds them. Zero-width joiners (U+200C, U+200D) and variation selectors
 # stay: Persian, Indic scripts and emoji need them.
-_INVISIBLE = re.compile("[\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]")
+_INVISIBLE = re.compile(
+    "[\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # More marks than this on one letter are a picture, not a script.

@@ -130,7 +130,9 @@ def scatter(subject: Subject) -> Figure | None:
         y_axis = layout.numeric("Policy accuracy (%)", y_values, percent=True)
         low, high = max(x_axis.low, y_axis.low), min(x_axis.high, y_axis.high)
         rules = [Rule((low, low), (high, high))] if low < high else []
-        panels.append(Panel(x_axis, y_axis, LENGTHS[length].capitalize(), width=460, height=380, rules=rules, marks=marks))
+        panels.append(
+            Panel(x_axis, y_axis, LENGTHS[length].capitalize(), width=460, height=380, rules=rules, marks=marks)
+        )
         rows += [{"method": m, "length": length, "rm_accuracy": x, "policy_accuracy": y} for m, x, y in points]
     caption = (
         f"Each mark is a method, on {group} users; thin lines are 95 % intervals over users. If RM accuracy told which "
@@ -153,10 +155,10 @@ def weights(subject: Subject) -> Figure | None:
         data,
         name="weight",
         title="Policy accuracy over the weight of the reward",
-        axis="weight w, evenly spaced",
+        axis="weight w",
         text=lambda value: f"{value:g}",
         caption=f"Policy accuracy (form `policy`) of {group} users as the reward gets more weight. The ring is the "
-        "weight that validation users chose; the orange line is the method's RM accuracy; bands are 95 % intervals.",
+        "weight that validation users chose; the orange line is the method's RM accuracy; bands are 95 % intervals. Weights are evenly spaced on the axis.",
         reference=True,
     )
 
@@ -174,10 +176,10 @@ def candidates(subject: Subject) -> Figure | None:
         data,
         name="candidates",
         title="Policy accuracy over the number of candidates",
-        axis="candidates k, evenly spaced",
+        axis="candidates k",
         text=lambda value: f"{value:g}",
         caption=f"Policy accuracy of {group} users at the chosen weight, over the number of tokens that guidance may "
-        "choose from.",
+        "choose from (evenly spaced on the axis).",
         reference=False,
     )
 
@@ -201,7 +203,7 @@ def _small_plots(
     estimates = [e for series in data.values() for points in series.values() for _, e in points]
     rms = {m: subject.numbers.get("rm_accuracy", m, subject.numbers.group) for m in data} if reference else {}
     values = _extent(estimates) + [rm.value for rm in rms.values() if rm]
-    y_axis = layout.numeric("", values, target=4, percent=True)
+    y_axis = layout.numeric("", values, target=6, percent=True)
     x_axis = layout.ordinal(axis, [text(x) for x in places])
     panels, rows = [], []
     for method, series in data.items():
@@ -220,7 +222,7 @@ def _small_plots(
         rm = rms.get(method)
         rules = [Rule((None, rm.value), (None, rm.value), "rm", dashed=False)] if rm else []
         panels.append(
-            Panel(x_axis, y_axis, method, subject.tone(method), 200, 170, rules=rules, curves=curves, marks=marks)
+            Panel(x_axis, y_axis, method, subject.tone(method), 200, 185, rules=rules, curves=curves, marks=marks)
         )
     legend: list[tuple[str, Tone, str]] = [("line", "policy", "policy accuracy (%), sum"), ("dashed", "policy", "mean per token")]  # fmt: skip
     if reference:
@@ -244,7 +246,7 @@ def shots(subject: Subject) -> Figure | None:
         return None
     index = {x: float(i) for i, x in enumerate(places)}
     estimates = [e for series in data.values() for points in series.values() for _, e in points]
-    y_axis = layout.numeric("", _extent(estimates), target=4, percent=True)
+    y_axis = layout.numeric("", _extent(estimates), target=6, percent=True)
     x_axis = layout.ordinal("pairs per user", ["all" if math.isinf(x) else f"{x:g}" for x in places])
     looks: Mapping[str, tuple[Tone, bool]] = {"rm": ("rm", False), "sum": ("policy", False), "mean": ("policy", True)}
     panels, rows = [], []
@@ -260,7 +262,7 @@ def shots(subject: Subject) -> Figure | None:
                 {"method": method, "measure": measure, "length": length, "shots": "all" if math.isinf(x) else int(x), "value": e}
                 for x, e in points
             ]  # fmt: skip
-        panels.append(Panel(x_axis, y_axis, method, subject.tone(method), 200, 170, curves=curves))
+        panels.append(Panel(x_axis, y_axis, method, subject.tone(method), 200, 185, curves=curves))
     caption = (
         "Unseen users, adapted on so many of their own pairs; 0 is the method without any. Bands are 95 % intervals over "
         "users."
@@ -294,12 +296,14 @@ def spread(subject: Subject) -> Figure | None:
             values = np.array([value for _, value in found[method]])
             q = np.quantile(values, (0.1, 0.25, 0.5, 0.75, 0.9))
             quantiles = (float(q[0]), float(q[1]), float(q[2]), float(q[3]), float(q[4]))
-            dots = _jitter(values) if len(values) <= MOST_DOTS else []
+            dots = values.tolist() if len(values) <= MOST_DOTS else []
             spreads.append(Spread(float(place), quantiles, dots, subject.tone(method)))
-            rows += [{"length": length, "method": method, "user": user, "policy_accuracy": v} for user, v in found[method]]
+            rows += [
+                {"length": length, "method": method, "user": user, "policy_accuracy": v} for user, v in found[method]
+            ]
         every_value = [value for pairs in found.values() for _, value in pairs]
         x_axis = layout.numeric("Policy accuracy (%)", every_value, percent=True)
-        height = 64 + 30 * len(order)
+        height = 64 + 34 * len(order)
         panels.append(
             Panel(x_axis, layout.categories(order), LENGTHS[length].capitalize(), width=460, height=height,
                   rules=[Rule((0.5, None), (0.5, None))], spreads=spreads)
@@ -312,17 +316,6 @@ def spread(subject: Subject) -> Figure | None:
     )
     table = tables.Table("spread", "", tables.columns(rows), rows)
     return Figure("spread", "Policy accuracy of single users", caption, panels, 2, subject.picks(), table)
-
-
-def _jitter(values: np.ndarray) -> list[tuple[float, float]]:
-    """Values with a vertical offset in pixels, so that users with equal values lie beside each other."""
-    seen: dict[float, int] = {}
-    dots = []
-    for value in np.sort(values):
-        place = seen.get(round(float(value), 2), 0)
-        seen[round(float(value), 2)] = place + 1
-        dots.append((float(value), float((place + 1) // 2 * (2.5 if place % 2 else -2.5)) if place < 9 else 0.0))
-    return dots
 
 
 def quality(subject: Subject) -> Figure | None:
@@ -339,7 +332,9 @@ def quality(subject: Subject) -> Figure | None:
         values.sort(key=lambda pair: pair[1].value * (-1 if measure.better != "low" else 1))
         x_axis = layout.numeric("", _extent([e for _, e in values]), target=4, percent=measure.percent)
         marks = [
-            Mark(e.value, float(i), _interval(e), None, subject.tone(method), title=f"{method}: {measure.text(e.value)}")
+            Mark(
+                e.value, float(i), _interval(e), None, subject.tone(method), title=f"{method}: {measure.text(e.value)}"
+            )
             for i, (method, e) in enumerate(values)
         ]
         arrow = {"high": " (higher is better)", "low": " (lower is better)", None: ""}[measure.better]

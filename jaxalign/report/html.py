@@ -37,9 +37,7 @@ def style() -> str:
     return f":root{{{variables('light')}}}\n{dark}\n{tones}\n{page}"
 
 
-def render(
-    run: Run, subject: Subject, figures: Mapping[str, Figure], shown: Mapping[str, tables.Table]
-) -> str:
+def render(run: Run, subject: Subject, figures: Mapping[str, Figure], shown: Mapping[str, tables.Table]) -> str:
     """The page.
 
     Args:
@@ -63,7 +61,8 @@ def render(
         "label": tables.label_text,
         "p": numbers.p_text,
         "amount": lambda value, label: verdict.amount(label, value),
-        "two": lambda value: numbers.Measure("").text(value),
+        "two": lambda value: numbers.Measure("", digits=2).text(value),
+        "breakable": _breakable,
         "heads": _heads,
         "value": lambda value: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False),
     }
@@ -79,7 +78,7 @@ def render(
         group=subject.numbers.group,
         css=Markup(css),  # noqa: S704  our own file and constants
         digest=digest,
-        verdict=verdict.judge(subject.selection, subject.numbers),
+        verdict=verdict.judge(subject.selection, subject.numbers, run.others),
         picks=verdict.scoreboard(subject.selection, subject.numbers),
         agreement=verdict.agreement(subject.selection),
         figures={name: _figure(figure) for name, figure in figures.items()},
@@ -103,6 +102,13 @@ def _prose(text: str) -> Any:
     return Markup("").join(
         Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
     )
+
+
+def _breakable(text: str) -> Any:
+    """A name that may break after an underscore, a plus or a slash."""
+    from markupsafe import Markup, escape
+
+    return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_+/])", line(text, 300)))
 
 
 def _figure(figure: Figure) -> Mapping[str, Any]:

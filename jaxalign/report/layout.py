@@ -66,11 +66,11 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """The distribution of values in a row: 10-90 % thin, 25-75 % thick, the median, and single values as dots."""
+    """The distribution of values in a row: 10-90 % thin, 25-75 % thick, the median, and below it `values` as dots."""
 
     row: float
     quantiles: tuple[float, float, float, float, float]
-    values: Sequence[tuple[float, float]]
+    values: Sequence[float]
     tone: Tone = "ink"
 
 
@@ -186,14 +186,23 @@ def _axes(panel, names, at, left, top, width, height) -> list[Shape]:
 
 
 def _spread(spread: Spread, at) -> list[Shape]:
-    low, quarter, middle, three, high = (at(value, spread.row) for value in spread.quantiles)
-    shapes: list[Shape] = []
-    for value, offset in spread.values:
+    rise = 6.0 if spread.values else 0.0
+    places = [at(value, spread.row) for value in spread.quantiles]
+    low, quarter, middle, three, high = ((x, y - rise) for x, y in places)
+    shapes: list[Shape] = [Line([low, high], spread.tone, 1.0), Line([quarter, three], spread.tone, 3.0)]
+    shapes.append(Dot(*middle, 3.5, spread.tone, hollow=True))
+    # Users with nearly equal values lie beneath each other, as close as the row has room for.
+    columns: dict[int, int] = {}
+    for value in spread.values:
+        column = round(at(value, spread.row)[0] / 4)
+        columns[column] = columns.get(column, 0) + 1
+    step = min(3.5, 14.0 / max([*columns.values(), 2]))
+    used: dict[int, int] = {}
+    for value in sorted(spread.values):
         x, y = at(value, spread.row)
-        shapes.append(Dot(x, y + offset, 2.0, spread.tone, pale=True))
-    shapes.append(Line([low, high], spread.tone, 1.0))
-    shapes.append(Line([quarter, three], spread.tone, 3.0))
-    shapes.append(Dot(*middle, 4.0, spread.tone, hollow=True))
+        place = used.get(round(x / 4), 0)
+        used[round(x / 4)] = place + 1
+        shapes.append(Dot(x, y + 2 + step * place, 1.75, spread.tone, pale=True))
     return shapes
 
 
@@ -209,13 +218,15 @@ def _marks(panel: Panel, at, frame) -> list[Shape]:
     for mark, (x, y) in zip(panel.marks, places, strict=True):
         shapes.append(Dot(x, y, mark.radius, mark.tone, mark.hollow, title=mark.title))
     named = [(mark, place) for mark, place in zip(panel.marks, places, strict=True) if mark.name]
-    return shapes + _names(named, places, frame)
+    lines = [shape.points for shape in shapes if isinstance(shape, Line)]
+    return shapes + _names(named, places, lines, frame)
 
 
-def _names(named, places, frame) -> list[Shape]:
+def _names(named, places, lines, frame) -> list[Shape]:
     """Names beside their marks: each takes the free place with the least overlap, the highlighted ones first."""
     left, top, width, height = frame
-    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in places]
+    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in places]
+    crossed = [(min(a, c) - 1, min(b, d) - 1, max(a, c) + 1, max(b, d) + 1) for (a, b), (c, d) in lines]
     shapes: list[Shape] = []
     for mark, (x, y) in sorted(named, key=lambda pair: pair[0].tone == "ink"):
         text = line(mark.name, 30)
@@ -224,20 +235,21 @@ def _names(named, places, frame) -> list[Shape]:
         candidates = []
         for distance in (0.0, 12.0, 24.0):
             for anchor, dx, dy in (
-                ("start", 8, 4 - distance), ("end", -8, 4 - distance), ("start", 8, 4 + distance), ("end", -8, 4 + distance),
-                ("middle", 0, -9 - distance), ("middle", 0, 17 + distance), ("start", 6, -6 - distance), ("end", -6, -6 - distance),
-                ("start", 6, 14 + distance), ("end", -6, 14 + distance),
+                ("start", 6, -6 - distance), ("end", -6, -6 - distance), ("start", 6, 14 + distance),
+                ("end", -6, 14 + distance), ("start", 9 + distance, 4), ("end", -9 - distance, 4),
+                ("middle", 0, -9 - distance), ("middle", 0, 17 + distance),
             ):  # fmt: skip
                 start = x + dx - {"start": 0, "middle": wide / 2, "end": wide}[anchor]
                 box = (start, y + dy - 9, start + wide, y + dy + 3)
-                cost = sum(_overlap(box, other) for other in taken) + 0.4 * distance
+                cost = sum(_overlap(box, other) for other in taken) + 2 * distance
+                cost += 0.5 * sum(_overlap(box, other) for other in crossed)
                 outside = box[0] < left or box[2] > left + width + 10 or box[1] < top or box[3] > top + height
                 candidates.append((cost + 1e4 * outside, len(candidates), anchor, dx, dy, box))
         _, _, anchor, dx, dy, box = min(candidates)
         taken.append(box)
         if math.hypot(dx, dy - 4) > 16:
             shapes.append(Line([(x, y), (min(max(x, box[0]), box[2]), min(max(y, box[1]), box[3]))], "faint", 0.75))
-        shapes.append(Label(x + dx, y + dy, text, mark.tone, anchor, bold=bold))
+        shapes.append(Label(x + dx, y + dy, text, mark.tone, anchor, bold=bold, halo=True))
     return shapes
 
 

@@ -17,19 +17,24 @@ class Measure:
       percent: it is a share, written in percent.
       better: which end is better, or None where neither is.
       note: what a reader must know to read it.
+      digits: decimals, or None for three significant digits.
     """
 
     label: str
     percent: bool = False
     better: Literal["high", "low"] | None = None
     note: str = ""
+    digits: int | None = None
 
     def text(self, value: float | None) -> str:
         """The number alone, in percent where it is a share; an en dash where there is none."""
         if value is None or not math.isfinite(value):
             return "\u2013"
-        shown = f"{100 * value:.1f}" if self.percent else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
-        return signed(shown)
+        if self.percent:
+            return signed(f"{100 * value:.{1 if self.digits is None else self.digits}f}")
+        if self.digits is not None:
+            return signed(f"{value:.{self.digits}f}")
+        return signed(f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}")
 
     def interval(self, low: float | None, high: float | None) -> str:
         """The interval, or an empty string where there is none."""
@@ -54,18 +59,18 @@ MEASURES: Mapping[str, Measure] = {
     "rouge1": Measure("ROUGE-1", True, "high", "overlap of words with what the user wrote"),
     "rouge2": Measure("ROUGE-2", True, "high"),
     "rougeL": Measure("ROUGE-L", True, "high"),
-    "bleu": Measure("BLEU", False, "high"),
-    "chrf": Measure("chrF", False, "high"),
-    "embedding_similarity": Measure("Embedding similarity", False, "high", "cosine of mean hidden states with the user's text"),
-    "style_distance": Measure("Style distance", False, "low", "distance of style attributes from the user's own history"),
-    "true_utility": Measure("True utility", False, "high", "the simulated user's own judgement"),
-    "length_ratio": Measure("Length ratio", False, None, "generated length over that of the user's text; 1 is equal"),
-    "distinct1": Measure("Distinct-1", False, None),
-    "distinct2": Measure("Distinct-2", False, None),
-    "repetition": Measure("Repetition", False, "low"),
+    "bleu": Measure("BLEU", False, "high", digits=1),
+    "chrf": Measure("chrF", False, "high", digits=1),
+    "embedding_similarity": Measure("Embedding similarity", False, "high", "cosine of mean hidden states with the user's text", 3),
+    "style_distance": Measure("Style distance", False, "low", "distance of style attributes from the user's own history", 2),
+    "true_utility": Measure("True utility", False, "high", "the simulated user's own judgement", 2),
+    "length_ratio": Measure("Length ratio", False, None, "generated length over that of the user's text; 1 is equal", 2),
+    "distinct1": Measure("Distinct-1", digits=3),
+    "distinct2": Measure("Distinct-2", digits=3),
+    "repetition": Measure("Repetition", False, "low", digits=3),
     "changed": Measure("Tokens changed", True, None, "share of tokens that guidance changed"),
     "own_reward": Measure(
-        "Own reward (circular)", False, None, "each method judged by its own reward: high by construction, no evidence"
+        "Own reward (circular)", False, None, "each method judged by its own reward: high by construction, no evidence", 2
     ),
 }  # fmt: skip
 
@@ -123,7 +128,7 @@ class Numbers:
     def __init__(self, rows: Sequence[Mapping[str, Any]], group: str | None = None, top_k: int | None = None):
         self._rows = [row for row in rows if row["value"] is not None]
         self.methods = tuple(dict.fromkeys(row["method"] for row in rows))
-        there = {row["group"] for row in self._rows}
+        there = {row["group"] for row in self._rows} - {"validation"}  # what choices were made by, not a result
         self.groups = tuple(sorted(there, key=lambda name: (name != "seen", name)))
         self.group = group if group in there else "unseen" if "unseen" in there else next(iter(self.groups), "seen")
         self.top_ks = tuple(sorted({row["top_k"] for row in self._rows if row.get("top_k") is not None}))
@@ -198,7 +203,8 @@ class Numbers:
 
     def quality(self, group: str) -> list[str]:
         """Measures of generated texts that the run has, known ones first in their order."""
-        have = {row["measure"] for row in self._rows if row["group"] == group} - set(ACCURACIES)
+        have = {row["measure"] for row in self._rows if row["group"] == group}
+        have = {name for name in have if not name.startswith(ACCURACIES)}  # nor shares of ties, `rm_accuracy_ties`
         known = [name for name in MEASURES if name in have]
         return known + sorted(have - set(known))
 

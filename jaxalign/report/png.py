@@ -48,6 +48,7 @@ def write(path: Path, drawings: Sequence[Drawing], columns: int, theme: str, leg
 def _paint(axes: object, drawing: Drawing, left: float, top: float, theme: str) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Circle, Polygon
+    from matplotlib.patheffects import withStroke
 
     colours = PALETTES[theme]
     add = axes.add_artist  # type: ignore[attr-defined]
@@ -68,9 +69,11 @@ def _paint(axes: object, drawing: Drawing, left: float, top: float, theme: str) 
                 add(Circle((left + shape.x, top + shape.y), shape.radius, facecolor=fill, edgecolor=edge,
                            linewidth=1.5 * _POINTS, alpha=0.45 if shape.pale else 1.0, zorder=order))  # fmt: skip
             case Label():
-                axes.text(  # type: ignore[attr-defined]
+                text = axes.text(  # type: ignore[attr-defined]
                     left + shape.x, top + shape.y, clean(shape.text), color=colour, fontsize=shape.size * _POINTS,
                     ha={"start": "left", "middle": "center", "end": "right"}[shape.anchor], va="baseline",
                     rotation=90 if shape.upward else 0, rotation_mode="anchor", parse_math=False,
                     fontweight="bold" if shape.bold else "normal", zorder=order,
                 )  # fmt: skip
+                if shape.halo:
+                    text.set_path_effects([withStroke(linewidth=3 * _POINTS, foreground=colours["paper"])])

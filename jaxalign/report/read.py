@@ -57,6 +57,7 @@ class Run:
       data: the data card, or None.
       metrics, users, generations: rows of the file of that name; empty where there is none.
       selection: selection.json, or None.
+      others: analyses of other groups of users (selection_unseen.json).
       missing: names of the files that are not there.
     """
 
@@ -67,6 +68,7 @@ class Run:
     users: Sequence[Row]
     generations: Sequence[Row]
     selection: Row | None
+    others: Sequence[Row]
     missing: tuple[str, ...]
 
     @property
@@ -96,8 +98,10 @@ def load(folder: Path) -> Run:
     if not isinstance(config.get("config"), dict):
         raise DataError(f"{folder / 'config.json'}: field 'config' must be an object")
     data, selection = _object(folder / "data.json"), _object(folder / "selection.json")
-    if selection is not None:
-        _check_selection(folder / "selection.json", selection)
+    other = _object(folder / "selection_unseen.json")
+    for name, found in (("selection.json", selection), ("selection_unseen.json", other)):
+        if found is not None:
+            _check_selection(folder / name, found)
     rows = {name: read_rows(folder, name) for name in ("metrics.jsonl", "users.jsonl", "generations.jsonl")}
     files = {"data.json": data, "selection.json": selection, **rows}
     return Run(
@@ -108,6 +112,7 @@ def load(folder: Path) -> Run:
         users=rows["users.jsonl"] or [],
         generations=rows["generations.jsonl"] or [],
         selection=selection,
+        others=[] if other is None or selection is None else [other],
         missing=tuple(name for name, content in files.items() if content is None),
     )
 

@@ -66,7 +66,10 @@ class Dot:
 
 @dataclasses.dataclass(frozen=True)
 class Label:
-    """One line of text; `anchor` is the side that `x` fixes, `y` is the baseline. `upward` text reads from below."""
+    """One line of text; `anchor` is the side that `x` fixes, `y` is the baseline.
+
+    `upward` text reads from below; `halo` keeps it readable over lines.
+    """
 
     x: float
     y: float
@@ -76,6 +79,7 @@ class Label:
     size: float = 11.0
     bold: bool = False
     upward: bool = False
+    halo: bool = False
 
 
 Shape = Line | Area | Dot | Label

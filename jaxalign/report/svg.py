@@ -39,7 +39,7 @@ def _shape(shape: Shape) -> str:
             return f'<circle class="{kind}" {place}><title>{_text(shape.title)}</title></circle>'
         case Label():
             x, y = _number(shape.x), _number(shape.y)
-            kind = f"t-{shape.tone}" + (" b" if shape.bold else "")
+            kind = f"t-{shape.tone}" + " b" * shape.bold + " h" * shape.halo
             more = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
             more += f' font-size="{_number(shape.size)}"' if shape.size != 11 else ""
             more += f' transform="rotate(-90 {x} {y})"' if shape.upward else ""

@@ -38,7 +38,9 @@ class Column:
 
     def interval(self, value: Any) -> str:
         """The interval of a cell, or an empty string."""
-        return (self.measure or Measure(self.key)).interval(value.low, value.high) if isinstance(value, Estimate) else ""
+        return (
+            (self.measure or Measure(self.key)).interval(value.low, value.high) if isinstance(value, Estimate) else ""
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +68,15 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
 
 
 def label_text(label: str) -> str:
-    """A label such as `policy_accuracy policy sum` or `rouge1`, as words."""
-    head, _, rest = label.partition(" ")
-    name = numbers.MEASURES[head].label if head in numbers.MEASURES else head
-    return f"{name} {rest}".strip() if head in numbers.MEASURES else label
+    """A label of the selection analysis, such as `validation policy_accuracy score sum`, as words for a sentence."""
+    words = label.split(" ")
+    validation = words[0] == "validation"
+    head, *rest = words[1:] if validation and len(words) > 1 else words
+    if head not in numbers.MEASURES:
+        return label
+    name = numbers.MEASURES[head].label
+    name = name if any(letter.isupper() for letter in name[1:]) else name.lower()
+    return name + (f" ({', '.join(rest)})" if rest else "") + (" on validation users" if validation else "")
 
 
 def _cell(value: Any) -> str:
@@ -146,7 +153,9 @@ def accuracy(found: Numbers) -> Table:
             for length in ("sum", "mean"):
                 row[f"policy_{group}_{length}"] = found.policy(method, group, length)
         form = found.form(method, found.group)
-        row["worst_tenth"] = found.average("policy_accuracy", method, found.group, "worst_tenth", form=form, length="sum")
+        row["worst_tenth"] = found.average(
+            "policy_accuracy", method, found.group, "worst_tenth", form=form, length="sum"
+        )
         chosen = found.policy(method, found.group, "sum")
         row["weight"] = None if chosen is None or chosen.weight is None else f"{chosen.weight:g}"
         if any(isinstance(value, Estimate) for value in row.values()):

@@ -84,10 +84,13 @@ def _written(row: Mapping[str, Any]) -> Written:
         cut += len(text) - len(kept)
         if not kept:
             continue
-        if runs and runs[-1][1] == changed:
-            runs[-1] = (runs[-1][0] + kept, changed)
-        else:
-            runs.append((kept, changed))
+        word = kept.lstrip()
+        # The blank before a word belongs to the token, and looks better unmarked.
+        for part, marked in ((kept[: len(kept) - len(word)], False), (word, changed)):
+            if part and runs and runs[-1][1] == marked:
+                runs[-1] = (runs[-1][0] + part, marked)
+            elif part:
+                runs.append((part, marked))
     facts = [f"w = {row['weight']:g}"] if isinstance(row.get("weight"), int | float) else []
     if row.get("pieces"):
         facts.append(f"{sum(bool(piece[1]) for piece in pieces)} of {len(pieces)} tokens changed")

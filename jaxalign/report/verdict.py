@@ -1,7 +1,7 @@
 """What the run says, in plain words: which method to deploy, and what RM accuracy would have cost."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxalign.report import numbers, tables
@@ -33,12 +33,11 @@ class Verdict:
 
 def headline_regret(selection: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The regret of picking by RM accuracy: on policy accuracy where it was measured, else on the first target."""
-    rows = [row for row in selection.get("regret") or [] if "rm" in row["criterion"].lower().replace("_", " ").split()]
-    stated = (selection.get("rm_pick") or {}).get("regret")
-    same = [row for row in rows if stated is not None and row.get("regret") == stated]
-    for row in (*same, *rows):
-        if "policy" in row["target"]:
-            return row
+    rows = [row for row in selection.get("regret") or [] if row["criterion"] == "rm_accuracy"]
+    for target in ("policy_accuracy", "policy_accuracy policy sum", "policy_accuracy policy mean"):
+        for row in rows:
+            if row["target"] == target:
+                return row
     return rows[0] if rows else None
 
 
@@ -51,8 +50,14 @@ def amount(label: str, value: float | None) -> str:
     return numbers.signed(f"{value:.3g}")
 
 
-def judge(selection: Mapping[str, Any], found: Numbers) -> Verdict:
-    """The verdict of a selection analysis; without one it says what is missing."""
+def judge(selection: Mapping[str, Any], found: Numbers, others: Sequence[Mapping[str, Any]] = ()) -> Verdict:
+    """The verdict of a selection analysis; without one it says what is missing.
+
+    Args:
+      selection: the analysis that the recommendation rests on; empty where there is none.
+      found: all numbers.
+      others: analyses of other groups of users, each of which gets a sentence.
+    """
     deploy = (selection.get("deploy") or {}).get("method")
     rm = (selection.get("rm_pick") or {}).get("method")
     if deploy is None:
@@ -72,11 +77,28 @@ def judge(selection: Mapping[str, Any], found: Numbers) -> Verdict:
     else:
         sentences.append(("RM accuracy would have picked ", ("rm", rm), "."))
     if regret is not None and regret.get("regret") is not None:
-        sentences.append(_cost(regret, rm, deploy, found.group))
+        sentences.append(_cost(regret, deploy, found.group))
+    sentences += [_other(other, deploy) for other in others if (other.get("deploy") or {}).get("method")]
     return Verdict(headline, tuple(sentences), selection["deploy"].get("why") or "")
 
 
-def _cost(regret: Mapping[str, Any], rm: str, deploy: str, group: str) -> tuple[Part, ...]:
+def _other(selection: Mapping[str, Any], deploy: str) -> tuple[Part, ...]:
+    group, own = selection.get("group") or "other", selection["deploy"]["method"]
+    rm, regret = (selection.get("rm_pick") or {}).get("method"), headline_regret(selection)
+    same = own == deploy
+    parts: list[Part] = [
+        f"For {group} users " + ("it is first as well" if same else ""),
+        *([] if same else [("ink", own), " is first"]),
+    ]
+    if rm is not None:
+        parts += ["; RM accuracy would pick ", *(["it too"] if rm == own else [("ink", rm)])]
+    parts.append(". ")
+    if regret is not None and regret.get("regret") is not None:
+        parts += _cost(regret, own, group)
+    return tuple(parts)
+
+
+def _cost(regret: Mapping[str, Any], deploy: str, group: str) -> tuple[Part, ...]:
     target = regret["target"]
     name = tables.label_text(target)
     lost = amount(target, regret["regret"])
@@ -88,7 +110,9 @@ def _cost(regret: Mapping[str, Any], rm: str, deploy: str, group: str) -> tuple[
         joint = " to " if "points" in unit else "\u2013"
         interval = f" (95 % interval over users {amount(target, low).removesuffix(' points')}{joint}{unit})"
     if not regret["regret"]:
-        return (f"Picking by RM accuracy loses nothing in {name} on the {group} users{interval}: it found the best method.",)
+        return (
+            f"Picking by RM accuracy loses nothing in {name} on the {group} users{interval}: it found the best method.",
+        )
     parts: list[Part] = ["Picking by RM accuracy loses ", ("bold", lost), f" of {name} on the {group} users{interval} "
                          "against the best method"]  # fmt: skip
     if best is not None and best != deploy:
@@ -123,7 +147,7 @@ def _without(found: Numbers) -> tuple[Part, ...]:
 def agreement(selection: Mapping[str, Any]) -> str:
     """Kendall's tau-b between RM accuracy and policy accuracy, as a sentence; empty where there is none."""
     rows = selection.get("correlations") or []
-    rows = [row for row in rows if "policy" in row["y"]] or rows
+    rows = [row for row in rows if row["y"].startswith("policy_accuracy")] or rows
     sentences = []
     for row in rows[:2]:
         label = tables.label_text(row["y"])
@@ -131,7 +155,7 @@ def agreement(selection: Mapping[str, Any]) -> str:
             note = row.get("note") or "too few methods, or constant accuracies"
             sentences.append(f"Kendall\u2019s tau-b between RM accuracy and {label} is undefined: {note}.")
             continue
-        between = numbers.Measure("").interval(row.get("tau_low"), row.get("tau_high"))
+        between = numbers.Measure("", digits=2).interval(row.get("tau_low"), row.get("tau_high"))
         between = f"95 % interval {between}, " if between else ""
         tau = numbers.signed(f"{row['tau_b']:.2f}")
         sentences.append(

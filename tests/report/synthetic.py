@@ -5,8 +5,26 @@ from pathlib import Path
 
 import numpy as np
 
-RM = {"bt": 0.66, "per_user": 0.70, "user_embedding": 0.69, "lore": 0.71, "pref": 0.73, "pal": 0.68, "gpo": 0.74, "drm": 0.64}
-POLICY = {"bt": 0.61, "per_user": 0.655, "user_embedding": 0.60, "lore": 0.67, "pref": 0.62, "pal": 0.585, "gpo": 0.61, "drm": 0.63}
+RM = {
+    "bt": 0.66,
+    "per_user": 0.70,
+    "user_embedding": 0.69,
+    "lore": 0.71,
+    "pref": 0.73,
+    "pal": 0.68,
+    "gpo": 0.74,
+    "drm": 0.64,
+}
+POLICY = {
+    "bt": 0.61,
+    "per_user": 0.655,
+    "user_embedding": 0.60,
+    "lore": 0.67,
+    "pref": 0.62,
+    "pal": 0.585,
+    "gpo": 0.61,
+    "drm": 0.63,
+}
 BASELINES = {"plain": 0.56, "in_context_random_4": 0.60, "in_context_bm25_4": 0.615, "graded_4": 0.60}
 WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)
 QUALITY = {"rouge1": 0.24, "rougeL": 0.21, "bleu": 4.2, "chrf": 22.0, "length_ratio": 1.3, "style_distance": 0.8,
@@ -43,7 +61,14 @@ def metrics(methods=tuple(RM)):
             rows.append(_row("rm_accuracy", method, 0.58 + (RM[method] - 0.58) * share, shots=shots))
             for length in ("sum", "mean"):
                 more = {"form": "policy", "length": length, "weight": 1.0, "top_k": 10, "shots": shots}
-                rows.append(_row("policy_accuracy", method, 0.565 + (POLICY[method] - 0.565) * share, **more))
+                rows.append(
+                    _row(
+                        "policy_accuracy",
+                        method,
+                        0.565 + (POLICY[method] + 0.02 * (length == "mean") - 0.565) * share,
+                        **more,
+                    )
+                )
         rows.append(_row("changed", method, 0.31, 0.02))
         rows.append(_row("own_reward", method, 1.4, 0.2))
     for method, value in BASELINES.items():
@@ -67,7 +92,9 @@ def users(methods=tuple(RM)):
             for length in ("sum", "mean"):
                 value = float(np.round(np.clip(random.normal(level, 0.12), 0, 1) * 20) / 20)
                 keys = {"form": form, "length": length, "weight": 1.0, "top_k": 10, "group": "unseen"}
-                rows.append({"measure": "policy_accuracy", "method": method, **keys, "user": user, "value": value, "count": 20})
+                rows.append(
+                    {"measure": "policy_accuracy", "method": method, **keys, "user": user, "value": value, "count": 20}
+                )
     return rows
 
 
@@ -78,7 +105,12 @@ def pairs(methods=tuple(RM), seed=2, users=tuple(USERS)):
         for user in users:
             for pair in range(10):
                 reward, policy = (int(random.random() < level[method]) for level in (RM, POLICY))
-                sides = {"reward_chosen": reward, "reward_rejected": 1 - reward, "policy_chosen": policy, "policy_rejected": 1 - policy}
+                sides = {
+                    "reward_chosen": reward,
+                    "reward_rejected": 1 - reward,
+                    "policy_chosen": policy,
+                    "policy_rejected": 1 - policy,
+                }
                 rows.append({"user": user, "group": "unseen", "pair": f"p{pair}", "method": method, **sides})
     return rows
 
@@ -90,13 +122,25 @@ def generations(methods=tuple(RM)):
         for number in range(2):
             prompt = f"Write a title for this abstract: we study preference number {number} of people who argue online."
             own = {"user": user, "group": "unseen", "prompt": prompt, "reference": "On arguing: what people prefer"}
-            for kind, method in [("plain", "plain"), ("in_context", "in_context_bm25_4"), *(("guided", m) for m in methods)]:
+            for kind, method in [
+                ("plain", "plain"),
+                ("in_context", "in_context_bm25_4"),
+                *(("guided", m) for m in methods),
+            ]:
                 guided = kind == "guided"
-                pieces = [[" " + word if i else word, guided and (i + len(method)) % 4 == 0] for i, word in enumerate(words)]
+                pieces = [
+                    [" " + word if i else word, guided and (i + len(method)) % 4 == 0] for i, word in enumerate(words)
+                ]
                 text = "".join(piece for piece, _ in pieces)
                 weight = {"weight": 1.0, "top_k": 10} if guided else {"weight": None, "top_k": None}
-                more = {"stop_reason": "end", "pieces": pieces if guided else None, "quality": {"rouge1": 0.25, "bleu": None}}
-                rows.append({**own, "method": method, "kind": kind, **weight, "text": text, "demonstrations": 4, **more})
+                more = {
+                    "stop_reason": "end",
+                    "pieces": pieces if guided else None,
+                    "quality": {"rouge1": 0.25, "bleu": None},
+                }
+                rows.append(
+                    {**own, "method": method, "kind": kind, **weight, "text": text, "demonstrations": 4, **more}
+                )
     return rows
 
 
@@ -113,10 +157,10 @@ def selection(methods=tuple(RM)):
     return {
         "methods": [*methods, *BASELINES],
         "group": "unseen",
-        "correlations": [{**correlation, "y": label} for label in ("policy_accuracy policy sum", "policy_accuracy policy mean", "rouge1")],
+        "correlations": [{**correlation, "y": label} for label in ("policy_accuracy", "policy_accuracy policy mean", "rouge1")],
         "regret": [
-            {"criterion": "rm_accuracy", "target": "policy_accuracy policy sum", **loss, "low": 0.0, "high": 0.094},
-            {"criterion": "validation policy_accuracy", "target": "policy_accuracy policy sum", **loss, "picked": best,
+            {"criterion": "rm_accuracy", "target": "policy_accuracy", **loss, "low": 0.0, "high": 0.094},
+            {"criterion": "validation policy_accuracy", "target": "policy_accuracy", **loss, "picked": best,
              "value_picked": POLICY[best], "regret": 0.0, "low": 0.0, "high": 0.031},
         ],
         "equivalence": [
@@ -130,7 +174,7 @@ def selection(methods=tuple(RM)):
             {"claim": "Guidance fails to improve the text", "met": False, "evidence": "gpo is +0.011 in rouge1."},
             {"claim": "In-context learning wins at 7B", "met": None, "evidence": "This model has 135M parameters."},
         ],
-        "deploy": {"method": best, "criterion": "validation policy_accuracy policy sum", "why": f"{best} is first."},
+        "deploy": {"method": best, "criterion": "validation policy_accuracy", "why": f"{best} is first."},
         "rm_pick": {"method": rm, "regret": lost if many else 0.0},
     }  # fmt: skip
 
@@ -147,7 +191,9 @@ def write(folder: Path, methods=tuple(RM), **files) -> Path:
     """Writes a run folder; `files` replace contents by stem (`metrics=[...]`), and None leaves a file out."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = {"metrics": metrics, "users": users, "pairs": pairs, "generations": generations}
-    contents = {"config": CONFIG, "data": DATA, "selection": selection(methods)} | {n: f(methods) for n, f in lines.items()}
+    contents = {"config": CONFIG, "data": DATA, "selection": selection(methods)} | {
+        n: f(methods) for n, f in lines.items()
+    }
     for name, content in (contents | files).items():
         if content is None:
             continue
