@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     console.print(
         clean.clean(verdict.judge(about.selection, about.numbers, run.others).text()), markup=False, highlight=False
     )
-    table = tables.accuracy(about.numbers)
+    table = tables.brief(about.numbers)
     if table.rows:
         tables.to_console(table, console)
     if run.missing:

@@ -19,7 +19,7 @@ from jaxalign.report import numbers, read, tables
 from jaxalign.report.numbers import Estimate
 
 # Scores of a pair in pairs.jsonl, and the measure that they decide.
-_SCORES = {"reward": "rm_accuracy", "policy": "policy_accuracy", "score": "policy_accuracy", "sequence": "policy_accuracy"}  # fmt: skip
+_SCORES = {"reward": "rm_accuracy"} | dict.fromkeys(("policy", "score", "sequence"), "policy_accuracy")
 
 # measure, group, form, length, shots
 _Key = tuple[str, str, str | None, str | None, int | None]

@@ -158,7 +158,8 @@ def weights(subject: Subject) -> Figure | None:
         axis="weight w",
         text=lambda value: f"{value:g}",
         caption=f"Policy accuracy (form `policy`) of {group} users as the reward gets more weight. The ring is the "
-        "weight that validation users chose; the orange line is the method's RM accuracy; bands are 95 % intervals. Weights are evenly spaced on the axis.",
+        "weight that validation users chose; the orange line is the method's RM accuracy; bands are 95 % intervals. "
+        "Weights are evenly spaced on the axis.",
         reference=True,
     )
 
@@ -224,7 +225,10 @@ def _small_plots(
         panels.append(
             Panel(x_axis, y_axis, method, subject.tone(method), 200, 185, rules=rules, curves=curves, marks=marks)
         )
-    legend: list[tuple[str, Tone, str]] = [("line", "policy", "policy accuracy (%), sum"), ("dashed", "policy", "mean per token")]  # fmt: skip
+    legend: list[tuple[str, Tone, str]] = [
+        ("line", "policy", "policy accuracy (%), sum"),
+        ("dashed", "policy", "mean per token"),
+    ]
     if reference:
         legend += [("ring", "policy", "chosen weight"), ("line", "rm", "RM accuracy")]
     return Figure(name, title, caption, panels, 4, legend, tables.Table(name, "", tables.columns(rows), rows))
@@ -258,14 +262,13 @@ def shots(subject: Subject) -> Figure | None:
             if points:
                 curves.append(Curve([(index[x], e.value) for x, e in points], bands, tone, dashed))
             measure, length = ("rm_accuracy", None) if kind == "rm" else ("policy_accuracy", kind)
-            rows += [
-                {"method": method, "measure": measure, "length": length, "shots": "all" if math.isinf(x) else int(x), "value": e}
-                for x, e in points
-            ]  # fmt: skip
+            for x, e in points:
+                size = "all" if math.isinf(x) else int(x)
+                rows.append({"method": method, "measure": measure, "length": length, "shots": size, "value": e})
         panels.append(Panel(x_axis, y_axis, method, subject.tone(method), 200, 185, curves=curves))
     caption = (
-        "Unseen users, adapted on so many of their own pairs; 0 is the method without any. Bands are 95 % intervals over "
-        "users."
+        "Unseen users, adapted on so many of their own pairs; 0 is the method without any. Bands are 95 % intervals "
+        "over users."
     )
     legend: list[tuple[str, Tone, str]] = [
         ("line", "rm", "RM accuracy (%)"),
@@ -311,8 +314,8 @@ def spread(subject: Subject) -> Figure | None:
     if not panels:
         return None
     caption = (
-        f"Each dot is one of the {group} users. The thin line covers the middle 80 % of users, the thick one the middle "
-        "half; the ring is the median; dashed is chance. A good mean can hide users whom a method serves badly."
+        f"Each dot is one of the {group} users. The thin line covers the middle 80 % of users, the thick one the "
+        "middle half; the ring is the median; dashed is chance. A good mean can hide users whom a method serves badly."
     )
     table = tables.Table("spread", "", tables.columns(rows), rows)
     return Figure("spread", "Policy accuracy of single users", caption, panels, 2, subject.picks(), table)
@@ -363,7 +366,8 @@ def equivalence(subject: Subject) -> Figure | None:
         values = [v for test in own for v in (test["difference"], test.get("low"), test.get("high")) if v is not None]
         unit = " (points)" if percent else ""
         name = tables.label_text(label)
-        x_axis = layout.numeric(f"difference in {name}{unit}", values, include=[*reach, *(-m for m in reach), 0.0], percent=percent)  # fmt: skip
+        include = [*reach, *(-margin for margin in reach), 0.0]
+        x_axis = layout.numeric(f"difference in {name}{unit}", values, include=include, percent=percent)
         names = [f"{layout.line(t['one'], 14)} \u2212 {layout.line(t['two'], 14)}" for t in own]
         marks = [
             Mark(t["difference"], float(i), _bounds(t), None, "policy" if t.get("equivalent") else "ink",
@@ -379,13 +383,14 @@ def equivalence(subject: Subject) -> Figure | None:
     if not panels:
         return None
     caption = (
-        "Pairs of methods whose RM accuracies differ by much: does the quality of their texts differ? The shaded band is "
-        "the margin that counts as no difference, fixed beforehand. A filled blue mark: its 90 % interval lies within "
+        "Pairs of methods whose RM accuracies differ by much: does the quality of their texts differ? The shaded band "
+        "is the margin that counts as no difference, fixed beforehand. A filled blue mark: its 90 % interval lies within "
         "the band, so the two are equivalent."
     )
     legend: list[tuple[str, Tone, str]] = [("dot", "policy", "equivalent"), ("ring", "ink", "not shown to be")]
+    title = "Methods with different RM accuracy, compared by their texts"
     table = tables.Table("equivalence", "", tables.columns(rows), rows)
-    return Figure("equivalence", "Methods with different RM accuracy, compared by their texts", caption, panels, 2, legend, table)  # fmt: skip
+    return Figure("equivalence", title, caption, panels, 2, legend, table)
 
 
 def _bounds(test: Mapping[str, Any]) -> tuple[float, float] | None:

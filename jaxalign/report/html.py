@@ -76,7 +76,7 @@ def render(run: Run, subject: Subject, figures: Mapping[str, Figure], shown: Map
         run=run,
         subject=subject,
         group=subject.numbers.group,
-        css=Markup(css),  # noqa: S704  our own file and constants
+        css=Markup(css),
         digest=digest,
         verdict=verdict.judge(subject.selection, subject.numbers, run.others),
         picks=verdict.scoreboard(subject.selection, subject.numbers),

@@ -91,7 +91,9 @@ class Panel:
     marks: Sequence[Mark] = ()
 
 
-def numeric(label: str, values: Iterable[float], *, target: int = 5, include: Iterable[float] = (), percent: bool = False) -> Axis:  # fmt: skip
+def numeric(
+    label: str, values: Iterable[float], *, target: int = 5, include: Iterable[float] = (), percent: bool = False
+) -> Axis:
     """An axis with round ticks that holds all values with a little room; shares are written in percent."""
     known = [value for value in (*values, *include) if math.isfinite(value)]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)

@@ -1,4 +1,4 @@
-"""The numbers of a run by what they mean: how each measure is called and written, and look-up of the rows of metrics."""
+"""The numbers of a run by what they mean: how each measure is called and written, and look-up in the metrics."""
 
 import dataclasses
 import math
@@ -51,9 +51,9 @@ class Measure:
 
 # In the order in which tables and figures show them.
 MEASURES: Mapping[str, Measure] = {
-    "rm_accuracy": Measure("RM accuracy", True, "high", "share of held-out pairs that the reward ranks as the user did"),
+    "rm_accuracy": Measure("RM accuracy", True, "high", "share of pairs that the reward ranks as the user did"),
     "policy_accuracy": Measure(
-        "Policy accuracy", True, "high", "share of the same pairs that the adapted language model ranks as the user did"
+        "Policy accuracy", True, "high", "share of pairs that the adapted language model ranks as the user did"
     ),
     "ece": Measure("Calibration error", True, "low", "expected calibration error of the reward's preferences"),
     "rouge1": Measure("ROUGE-1", True, "high", "overlap of words with what the user wrote"),
@@ -61,16 +61,20 @@ MEASURES: Mapping[str, Measure] = {
     "rougeL": Measure("ROUGE-L", True, "high"),
     "bleu": Measure("BLEU", False, "high", digits=1),
     "chrf": Measure("chrF", False, "high", digits=1),
-    "embedding_similarity": Measure("Embedding similarity", False, "high", "cosine of mean hidden states with the user's text", 3),
-    "style_distance": Measure("Style distance", False, "low", "distance of style attributes from the user's own history", 2),
+    "embedding_similarity": Measure(
+        "Embedding similarity", False, "high", "cosine of mean hidden states with the user's text", 3
+    ),
+    "style_distance": Measure(
+        "Style distance", False, "low", "distance of style attributes from the user's own history", 2
+    ),
     "true_utility": Measure("True utility", False, "high", "the simulated user's own judgement", 2),
-    "length_ratio": Measure("Length ratio", False, None, "generated length over that of the user's text; 1 is equal", 2),
+    "length_ratio": Measure("Length ratio", False, None, "length over that of the user's text; 1 is equal", 2),
     "distinct1": Measure("Distinct-1", digits=3),
     "distinct2": Measure("Distinct-2", digits=3),
     "repetition": Measure("Repetition", False, "low", digits=3),
     "changed": Measure("Tokens changed", True, None, "share of tokens that guidance changed"),
     "own_reward": Measure(
-        "Own reward (circular)", False, None, "each method judged by its own reward: high by construction, no evidence", 2
+        "Own reward (circular)", False, None, "each method judged by its own reward, which is no evidence", 2
     ),
 }  # fmt: skip
 
@@ -164,9 +168,9 @@ class Numbers:
         """The estimate of another average ('micro', 'worst_tenth')."""
         for row in self._by_key.get((measure, method, group), ()):
             same = row.get("average") == average and all(row.get(k) == v for k, v in keys.items())
-            if same and row.get("chosen", True) is not False and row.get("shots") is None:
-                if row.get("top_k") in (None, self.top_k):
-                    return Estimate.of(row)
+            leading = row.get("shots") is None and row.get("top_k") in (None, self.top_k)
+            if same and leading and row.get("chosen", True) is not False:
+                return Estimate.of(row)
         return None
 
     def form(self, method: str, group: str) -> str:

@@ -15,7 +15,7 @@ _GAP = 16.0
 
 
 def write(path: Path, drawings: Sequence[Drawing], columns: int, theme: str, legend: Drawing | None = None) -> None:
-    """Paints `drawings` in a grid of so many columns, 192 pixels an inch, with the legend above, and writes the file."""
+    """Paints `drawings` in a grid of so many columns below the legend, 192 pixels an inch, and writes the file."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""Reads a run folder: whole, or with what is there so far. What breaks the format is refused by file, line and field."""
+"""Reads a run folder, whole or with what is there so far; what breaks the format is refused by line and field."""
 
 import dataclasses
 import json

@@ -116,13 +116,14 @@ def write_csv(path: Path, table: Table) -> None:
 
 def to_console(table: Table, console: Any) -> None:
     """Prints a table with rich, intervals in the second line of a cell."""
+    from rich import box
     from rich.markup import escape
     from rich.table import Table as RichTable
 
-    shown = RichTable(title=table.title or None, title_justify="left", title_style="bold")
+    shown = RichTable(title=table.title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for column in table.columns:
-        head = f"{column.head}\n{column.title}" if column.head else column.title
-        shown.add_column(escape(head), justify="left" if column.key == "method" else "right")
+        left = column.key in ("method", "measure", "group")
+        shown.add_column(escape(column.title), justify="left" if left else "right", vertical="top")
     for row in table.rows:
         cells = []
         for column in table.columns:
@@ -163,12 +164,26 @@ def accuracy(found: Numbers) -> Table:
     first = f"policy_{found.group}_sum"
     rows.sort(key=lambda row: -row[first].value if row[first] else 1.0)
     note = (
-        "Accuracies are means over users, with 95 % intervals over users; the best of a column is bold. Policy accuracy "
-        "is that of the form `policy` at the weight that validation users chose; of methods without a reward model it is "
-        "that of the prompted language model's likelihood. `sum` adds log-probabilities over a response and favours short "
-        f"ones, `mean` divides by its tokens. The worst tenth of users and w are those of {found.group} users and `sum`."
+        "Accuracies are means over users, with 95 % intervals over users; the best of a column is bold. Policy "
+        "accuracy is that of the form `policy` at the weight that validation users chose; of methods without a reward "
+        "model it is that of the prompted language model's likelihood. `sum` adds log-probabilities over a response and "
+        "favours short ones, `mean` divides by its tokens. The worst tenth of users and w are those of "
+        f"{found.group} users and `sum`."
     )
     return _dense(Table("accuracy", "Accuracy", heads, rows, note))
+
+
+def brief(found: Numbers) -> Table:
+    """RM accuracy and policy accuracy of the group that the report is about, narrow enough for a terminal."""
+    table = accuracy(found)
+    names = {"method": "method", f"rm_{found.group}": "RM acc. %"}
+    names |= {f"policy_{found.group}_{length}": f"policy acc. %\n({length})" for length in ("sum", "mean")}
+    kept = [
+        dataclasses.replace(column, title=names.get(column.key, column.title), head="")
+        for column in table.columns
+        if column.key in (*names, "weight")
+    ]
+    return dataclasses.replace(table, title=f"{found.group} users", columns=kept)
 
 
 def forms(found: Numbers) -> Table:
@@ -189,8 +204,8 @@ def forms(found: Numbers) -> Table:
         if any(cells.values()):
             rows.append({"method": method, **cells})
     note = (
-        "`policy`: does the adapted language model prefer the right response? `score`: does the scoring function that the "
-        "search maximises? `sequence`: log-probability and reward of the whole response, the best-of-n view. "
+        "`policy`: does the adapted language model prefer the right response? `score`: does the scoring function that "
+        "the search maximises? `sequence`: log-probability and reward of the whole response, the best-of-n view. "
         "`likelihood`: the prompted language model without a reward."
     )
     title = f"Forms of policy accuracy (%), {found.group} users"

@@ -159,8 +159,8 @@ def agreement(selection: Mapping[str, Any]) -> str:
         between = f"95 % interval {between}, " if between else ""
         tau = numbers.signed(f"{row['tau_b']:.2f}")
         sentences.append(
-            f"Kendall\u2019s tau-b between RM accuracy and {label} is {tau} ({between}p = {p_text(row.get('tau_p'))}) over "
-            f"{row.get('n', '?')} methods."
+            f"Kendall\u2019s tau-b between RM accuracy and {label} is {tau} ({between}p = {p_text(row.get('tau_p'))}) "
+            f"over {row.get('n', '?')} methods."
         )
     return " ".join(sentences)
 
