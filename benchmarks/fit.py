@@ -22,9 +22,9 @@ import numpy as np
 from jaxalign import rewards
 from jaxalign.data.blocks import PairBlocks
 from jaxalign.files import write_json
-from jaxalign.metrics.accuracy import count, macro, micro
+from jaxalign.metrics.accuracy import count, macro, micro, per_user, worst_tenth
 from jaxalign.rewards.pairs import statistics, to_device
-from jaxalign.rewards.scoring import evaluate
+from jaxalign.rewards.scoring import evaluate, pair_rewards
 
 TIMED = ("bt", "per_user", "lore", "pref", "pal", "vpl", "mrm", "drm")
 """The methods whose total time is the benchmark."""
@@ -83,12 +83,13 @@ def some(blocks: PairBlocks, rows: list[int], shots: int | None = None) -> PairB
 
 
 def longer_wins(folder: Path, test: PairBlocks, ids: np.ndarray) -> dict[str, Any]:
-    """Accuracy of preferring the longer argument, in characters."""
+    """Accuracy of preferring the longer argument, in characters: the control that no method should lose to."""
     lines = (folder / "arguments.jsonl").read_text(encoding="utf-8").splitlines()
     size = {entry["id"]: len(entry["text"]) for entry in map(json.loads, lines)}
     length = np.asarray([size[int(identity)] for identity in ids], np.float32)
     counts = count(length[test.chosen], length[test.rejected], test.mask)
-    return {"macro": macro(counts), "micro": micro(counts)}
+    ties = int(counts.ties.sum())
+    return {"macro": macro(counts), "micro": micro(counts), "worst_tenth": worst_tenth(counts), "ties": ties}
 
 
 def seen_users(names: tuple[str, ...], data: dict[str, PairBlocks]) -> dict[str, Any]:
@@ -114,27 +115,62 @@ def seen_users(names: tuple[str, ...], data: dict[str, PairBlocks]) -> dict[str,
     return rows
 
 
+def groups(users: tuple[str, ...], seed: int) -> dict[str, list[int]]:
+    """Rows of the users: a fifth is "unseen", a tenth "judging" (chooses hyper-parameters), the others are "seen"."""
+    at = [fraction(seed, "user", user) for user in users]
+    return {
+        "unseen": [row for row, value in enumerate(at) if value < 0.2],
+        "judging": [row for row, value in enumerate(at) if 0.2 <= value < 0.3],
+        "seen": [row for row, value in enumerate(at) if value >= 0.3],
+    }
+
+
+def every_shot(blocks: PairBlocks, rows: list[int], *, limit: bool) -> PairBlocks:
+    """The users once for each of `SHOTS`, as users of their own: all are adapted in one call.
+
+    With `limit` they keep their first pairs only, as many as the shots say.
+    """
+    parts = [some(blocks, rows, shots if limit else None) for shots in SHOTS]
+    stacked = {field: np.concatenate([getattr(part, field) for part in parts]) for field in FIELDS}
+    users = tuple(f"{user} after {shots}" for shots in SHOTS for user in parts[0].users)
+    return dataclasses.replace(blocks, **stacked, users=users)
+
+
 def unseen_users(names: tuple[str, ...], data: dict[str, PairBlocks], seed: int) -> dict[str, Any]:
-    """n-shot curves: a fifth of the users is unseen, a tenth validates (adapted on up to 20 pairs), others are seen."""
-    at = [fraction(seed, "user", user) for user in data["train"].users]
-    unseen = [row for row, value in enumerate(at) if value < 0.2]
-    judging = [row for row, value in enumerate(at) if 0.2 <= value < 0.3]
-    seen = [row for row, value in enumerate(at) if value >= 0.3]
+    """n-shot curves: macro accuracy of unseen users after adaptation to their first pairs."""
+    rows = groups(data["train"].users, seed)
+    support, test = (every_shot(data[part], rows["unseen"], limit=part == "train") for part in ("train", "test"))
     curves = {}
     for name in names:
         result = rewards.fit(
             rewards.make(name),
-            some(data["train"], seen),
-            some(data["validation"], judging),
-            support=some(data["train"], judging, 20),
+            some(data["train"], rows["seen"]),
+            some(data["validation"], rows["judging"]),
+            support=some(data["train"], rows["judging"], 20),
         )
-        curve = {}
-        for shots in SHOTS:
-            adapted = rewards.adapt(result.model, some(data["train"], unseen, shots))
-            curve[shots] = evaluate(adapted, some(data["test"], unseen)).macro
+        rewarded = pair_rewards(rewards.adapt(result.model, support), test)
+        accuracies = per_user(count(rewarded.chosen, rewarded.rejected, test.mask)).reshape(len(SHOTS), -1)
+        curve = dict(zip(SHOTS, np.nanmean(accuracies, axis=1).tolist(), strict=True))
         curves[name] = {"chosen": dict(result.report.chosen), "macro": curve}
         print(f"{name:15} " + "  ".join(f"{shots}: {value:.3f}" for shots, value in curve.items()), flush=True)
-    return {"seen": len(seen), "validation": len(judging), "unseen": len(unseen), "curves": curves}
+    return {**{part: len(users) for part, users in rows.items()}, "curves": curves}
+
+
+def tables(numbers: dict[str, Any]) -> str:
+    """The Markdown tables of `docs/rewards.md`."""
+
+    def line(*cells: Any) -> str:
+        return "| " + " | ".join(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in cells) + " |"
+
+    lines = [line("method", "macro", "micro", "worst tenth", "ECE", "ties"), line("---", *["---:"] * 5)]
+    for name, row in {"longer wins": numbers["longer wins"], **numbers["seen"]}.items():
+        ece = row.get("ece", "")
+        lines.append(line(name, row["macro"], row["micro"], row["worst_tenth"], ece, row["ties"]))
+    if "unseen" in numbers:
+        lines += ["", line("method", *SHOTS), line("---", *["---:"] * len(SHOTS))]
+        lines.append(line("longer wins", *[numbers["unseen"]["longer wins"]] * len(SHOTS)))
+        lines += [line(name, *curve["macro"].values()) for name, curve in numbers["unseen"]["curves"].items()]
+    return "\n".join(lines)
 
 
 def against_torch(train: PairBlocks) -> dict[str, Any]:
@@ -180,10 +216,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the numbers here, as JSON")
     options = parser.parse_args()
     data = load(options.data, options.features, options.pooling, options.seed)
+    identities = np.load(options.features)["ids"]
     pairs = {part: int(blocks.mask.sum()) for part, blocks in data.items()}
     print(f"{len(data['train'].users)} users, pairs {pairs}, {options.pooling} token features")
     numbers: dict[str, Any] = {"pooling": options.pooling, "seed": options.seed, "pairs": pairs}
-    numbers["longer wins"] = longer_wins(options.data, data["test"], np.load(options.features)["ids"])
+    numbers["longer wins"] = longer_wins(options.data, data["test"], identities)
     print("longer wins", numbers["longer wins"])
     numbers["seen"] = seen_users(tuple(options.methods), data)
     timed = [numbers["seen"][name]["seconds"] for name in TIMED if name in numbers["seen"]]
@@ -191,8 +228,11 @@ def main() -> None:
     print(f"{len(timed)} of {len(TIMED)} timed methods, grids and compilation included: {sum(timed):.1f} s")
     if options.unseen:
         numbers["unseen"] = unseen_users(tuple(options.methods), data, options.seed)
+        strangers = some(data["test"], groups(data["test"].users, options.seed)["unseen"])
+        numbers["unseen"]["longer wins"] = longer_wins(options.data, strangers, identities)["macro"]
     if options.torch:
         numbers["torch"] = against_torch(data["train"])
+    print(tables(numbers))
     if options.out:
         write_json(options.out, numbers)
 

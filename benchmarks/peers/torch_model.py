@@ -19,7 +19,8 @@ def load(lm: LanguageModel) -> Any:
     torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    with tempfile.TemporaryDirectory() as folder:
-        save_params(Path(folder), lm.config, lm.params)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "model"
+        save_params(folder, lm.config, lm.params)
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, lm.dtype))
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()

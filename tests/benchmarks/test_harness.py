@@ -32,7 +32,7 @@ def test_the_ratio_is_of_runs_of_one_round():
     assert speed_ratio(slow, base) == Spread(0.5, 0.5, 0.5, 4)
     # Given a quarter of the rows in the same time, it has a quarter of the speed.
     assert speed_ratio(base, base, work=0.25).median == 0.25
-    with pytest.raises(ValueError, match="shorter|longer"):
+    with pytest.raises(ValueError, match="zip"):
         speed_ratio(slow, base[:2])
 
 
