@@ -1,6 +1,7 @@
 """`jaxalign run EXPERIMENT.py`: an experiment from its config file, with any field set by a flag."""
 
 import importlib.util
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from jaxalign.errors import InputError
 _USAGE = """usage: jaxalign run EXPERIMENT.py [--FIELD VALUE ...]
 
 EXPERIMENT.py defines `experiment`, an Experiment. `jaxalign run EXPERIMENT.py --help` lists its fields.
---dry-run prints the plan, with sizes and expected time, and does nothing."""
+--dry-run prints the plan, with sizes and expected time, and does nothing.
+--processes N runs N processes on this machine as one job; on a pod or under Slurm they are found by themselves."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,20 +26,42 @@ def main(arguments: Sequence[str]) -> int:
     default = load_experiment(Path(rest[0]))
     dry = "--dry-run" in rest[1:]
     rest = [rest[0], *(argument for argument in rest[1:] if argument != "--dry-run")]
+    processes, rest = _processes(rest)
+    if processes > 1 and not dry:
+        from jaxalign.evaluation.launch import launch
+
+        return launch([sys.executable, "-m", "jaxalign", "run", *rest], processes)
     experiment = flags.parse(f"run {rest[0]}", type(default), rest[1:], default=default)
     experiment.check()
     use_compilation_cache()
     from jaxalign import models
-    from jaxalign.evaluation import pipeline, plan
+    from jaxalign.evaluation import distributed, pipeline, plan
+    from jaxalign.evaluation.sharding import make_mesh, parse_mesh
 
-    lm = models.load(experiment.model, dtype=experiment.dtype)
+    distributed.start()
+    mesh = make_mesh(parse_mesh(experiment.mesh) if experiment.mesh else None)
+    lm = models.load(experiment.model, dtype=experiment.dtype, mesh=mesh if mesh.size > 1 else None)
     if dry:
-        plan.show(experiment, lm, progress)
+        plan.show(experiment, lm)
         return 0
     from jaxalign.cli.summary import show
 
-    show(experiment, pipeline.run(experiment, lm, progress))
+    results = pipeline.run(experiment, lm, progress, mesh if mesh.size > 1 else None)
+    if distributed.process_index() == 0:
+        show(experiment, results)
+    distributed.stop()
     return 0
+
+
+def _processes(arguments: list[str]) -> tuple[int, list[str]]:
+    """The value of `--processes`, and the other arguments."""
+    if "--processes" not in arguments:
+        return 1, arguments
+    place = arguments.index("--processes")
+    value = arguments[place + 1] if place + 1 < len(arguments) else ""
+    if not value.isdecimal() or int(value) < 1:
+        raise InputError(f"--processes {value}: give a number of processes, at least 1")
+    return int(value), arguments[:place] + arguments[place + 2 :]
 
 
 def load_experiment(path: Path) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxalign.data.schema import Prompt
 from jaxalign.decoding.buckets import power_of_two
@@ -20,12 +21,11 @@ from jaxalign.decoding.forced import ForcedProgram, Judged, forced, piece_size
 from jaxalign.decoding.rows import make_rows
 from jaxalign.decoding.texts import Batch, Text, batches, encode_texts
 from jaxalign.errors import InputError
+from jaxalign.evaluation.sharding import replicate, shard_users
 from jaxalign.models.language_model import LanguageModel
 from jaxalign.rewards.features import chat_prompt
 from jaxalign.rewards.pairs import standardise
 from jaxalign.rewards.protocol import Method, RewardModel, Tree
-
-Forced = Callable[..., Any]
 
 
 class Entry(NamedTuple):
@@ -131,7 +131,7 @@ class Judging:
       weights: weights w.
       top_ks: numbers of candidates k.
       batch_size: texts per batch.
-      forced: the pass; another one runs the same function sharded over devices.
+      mesh: devices that the rows of a batch are spread over, with the model's parameters on it already; None: one.
 
     Raises:
       InputError: a weight is negative or not finite, a k is out of range, or a model does not know a user.
@@ -146,7 +146,7 @@ class Judging:
         weights: Sequence[float],
         top_ks: Sequence[int],
         batch_size: int = 8,
-        forced: Forced = forced,
+        mesh: Mesh | None = None,
     ):
         for weight in weights:
             if not (np.isfinite(weight) and weight >= 0):
@@ -156,7 +156,7 @@ class Judging:
                 raise InputError(f"top_ks: {k} is not from 1 to {lm.config.vocab_size}, the size of the vocabulary.")
         if not weights or not top_ks or batch_size < 1:
             raise InputError("Give at least one weight, one k, and a batch_size of at least 1.")
-        self._lm, self._names, self._forced, self._batch_size = lm, tuple(models), forced, batch_size
+        self._lm, self._names, self._batch_size = lm, tuple(models), batch_size
         self._weights, self._ks = tuple(map(float, weights)), tuple(map(int, top_ks))
         self._row = {user: row for row, user in enumerate(users)}
         self._judge = _Judge(tuple(model.method for model in models.values()))
@@ -168,97 +168,137 @@ class Judging:
             # Where nothing is personal all users are one.
             own = own if jax.tree.leaves(own) else {}
             encoded.append(_encode_rows(model, own, len(users)))
-        self._arguments = {
+        shared = {
             "shared": tuple(dict(model.shared) for model in models.values()),
             "encoded": tuple(encoded),
             "weight": jnp.asarray([weight for weight, _ in grid], jnp.float32),
             "top_k": jnp.asarray([k for _, k in grid], jnp.int32),
         }
+        self._params, self._shared = lm.params, replicate(shared, mesh)
+        # programs and judges are compiled in; parameters and heads are the same for all rows.
+        self._forced = shard_users(_pass, mesh, in_axes=(None, None, None, None, 0, 0, 0, 0, 0), static_argnums=(0, 1))
 
     def run(
         self,
         texts: Sequence[tuple[Prompt, str]],
-        entries: Sequence[Entry],
+        users: Sequence[Sequence[str]],
+        slots: int,
         progress: Callable[[int], None] | None = None,
-    ) -> Judgements:
-        """Judges each entry.
+    ) -> dict[str, np.ndarray]:
+        """Judges each text as each of its users.
 
         Args:
-          texts: prompt and response.
-          entries: which text is judged as which user; a text may have any number of users.
-          progress: told how many texts are done since the last call. Texts without entries are not encoded.
+          texts: prompts and responses.
+          users: of each text.
+          slots: bound of the number of users of a text, of any call: the width of the result.
+          progress: told how many texts are done since the last call.
+
+        Returns:
+          `log_prob` `[texts]` and `tokens` `[texts]`; for every model NAME `reward/NAME` and `reward_sum/NAME`
+          `[texts, slots]`, and `policy/NAME` `[texts, slots, W, K]`; all float64, users in the order given, zeros after
+          them. See `Judgements` for what they mean.
 
         Raises:
           InputError: a text that is empty or does not fit, or a reward that is not finite: names the text, the user and
             the reward model.
         """
-        places: dict[int, list[int]] = {}
-        for number, entry in enumerate(entries):
-            places.setdefault(entry.text, []).append(number)
-        order = sorted(places)
-        # Named by place in `texts`, not among those that are judged.
         encoded = encode_texts(
             self._lm,
-            [chat_prompt(texts[text][0]) for text in order],
-            [texts[text][1] for text in order],
+            [chat_prompt(prompt) for prompt, _ in texts],
+            [response for _, response in texts],
             self._lm.config.max_position,
         )
-        count = len(entries)
-        log_prob, tokens = np.zeros(count), np.zeros(count, np.int64)
-        shape = {"policy": (count, len(self._weights), len(self._ks)), "reward": (count,), "reward_sum": (count,)}
-        results = {kind: {name: np.zeros(size) for name in self._names} for kind, size in shape.items()}
-        for batch, out in self._passes(encoded, [places[text] for text in order], entries):
+        shape = {"policy": (len(self._weights), len(self._ks)), "reward": (), "reward_sum": ()}
+        found: dict[str, np.ndarray] = {
+            f"{kind}/{name}": np.zeros((len(texts), slots, *rest))
+            for kind, rest in shape.items()
+            for name in self._names
+        }
+        found["log_prob"] = np.zeros(len(texts))
+        found["tokens"] = np.asarray([text.response for text in encoded], np.float64)
+        for batch, out in self._passes(encoded, users):
             for row, place in enumerate(batch.places):
-                numbers = places[order[place]]
-                log_prob[numbers] = float(out["log_prob"][row])
-                tokens[numbers] = encoded[place].response
+                found["log_prob"][place] = out["log_prob"][row]
+                count = len(users[place])
                 for name, scored in zip(self._names, out["methods"], strict=True):
                     for kind, values in scored.items():
-                        own = np.asarray(values[row, : len(numbers)], np.float64)
+                        own = values[row, :count].astype(np.float64).reshape(count, *shape[kind])
                         if not np.isfinite(own).all():
-                            bad = entries[numbers[int(np.argwhere(~np.isfinite(own))[0][0])]]
+                            bad = users[place][int(np.argwhere(~np.isfinite(own))[0][0])]
                             raise InputError(
-                                f"text {bad.text}, user '{bad.user}', reward model '{name}': {kind} is not finite. Fit "
-                                "it again with a smaller learning rate, or leave it out."
+                                f"response {texts[place][1][:60]!r}, user '{bad}', reward model '{name}': {kind} is "
+                                "not finite. Fit it again with a smaller learning rate, or leave it out."
                             )
-                        results[kind][name][numbers] = own.reshape(results[kind][name][numbers].shape)
+                        found[f"{kind}/{name}"][place, :count] = own
             if progress is not None:
                 progress(len(batch.places))
-        return Judgements(
-            entries=tuple(entries), weights=self._weights, top_ks=self._ks, log_prob=log_prob, tokens=tokens, **results
-        )
+        return found
 
-    def _passes(
-        self, texts: Sequence[Text], places: Sequence[Sequence[int]], entries: Sequence[Entry]
-    ) -> Iterator[tuple[Batch, Any]]:
+    def _passes(self, texts: Sequence[Text], users: Sequence[Sequence[str]]) -> Iterator[tuple[Batch, Any]]:
         config = self._lm.config
         most = max(self._ks)
         for batch in batches(texts, self._batch_size, self._lm.pad_id, config.max_position):
             # Few different numbers of slots, so that few programs are compiled.
-            slots = power_of_two(max(len(places[row]) for row in batch.rows))
-            users = np.zeros((len(batch.rows), slots), np.int32)
+            slots = power_of_two(max(1, *(len(users[row]) for row in batch.rows)))
+            index = np.zeros((len(batch.rows), slots), np.int32)
             for row, text in enumerate(batch.rows):
-                own = [self._row[entries[number].user] for number in places[text]]
-                users[row, : len(own)] = own
-            rows = make_rows(len(batch.rows), max_new_tokens=1, top_k=most)
+                own = users[int(text)]
+                index[row, : len(own)] = [self._row[user] for user in own]
             # The judge's arrays count as well as the candidates' own.
             per_position = piece_size(config, len(batch.rows), batch.width, most)
             heads = max(1, (1 << 24) // (len(batch.rows) * slots * (most + 1) * 8))
             program = ForcedProgram(config, most, True, batch.width, min(per_position, heads))
-            arguments = {**self._arguments, "users": jnp.asarray(users), "last": jnp.asarray(batch.responses - 1)}
             out = self._forced(
                 program,
                 self._judge,
-                True,
-                self._lm.params,
-                (),
-                arguments,
-                rows,
+                self._params,
+                self._shared,
+                {"users": index, "last": batch.responses - 1},
+                make_rows(len(batch.rows), max_new_tokens=1, top_k=most),
                 batch.tokens,
                 batch.lengths,
                 batch.responses,
             )
             yield batch, jax.tree.map(np.asarray, out)
+
+
+def collect(
+    arrays: Mapping[str, np.ndarray],
+    texts: Sequence[int],
+    users: Sequence[Sequence[str]],
+    weights: Sequence[float],
+    top_ks: Sequence[int],
+) -> Judgements:
+    """What `Judging.run` gave, one row per (text, user).
+
+    Args:
+      arrays: as `Judging.run` returns them.
+      texts: `[texts]` the number of each text.
+      users: of each text, as they were given.
+      weights: weights w.
+      top_ks: numbers of candidates.
+    """
+    places = [(row, slot) for row, own in enumerate(users) for slot in range(len(own))]
+    row, slot = (np.asarray(column, np.int64) for column in zip(*places, strict=True)) if places else ([], [])
+
+    def of(kind: str) -> dict[str, np.ndarray]:
+        return {name.split("/", 1)[1]: a[row, slot] for name, a in arrays.items() if name.startswith(f"{kind}/")}
+
+    return Judgements(
+        entries=tuple(Entry(texts[r], users[r][s]) for r, s in places),
+        weights=tuple(map(float, weights)),
+        top_ks=tuple(map(int, top_ks)),
+        log_prob=arrays["log_prob"][row],
+        tokens=arrays["tokens"][row].astype(np.int64),
+        reward=of("reward"),
+        reward_sum=of("reward_sum"),
+        policy=of("policy"),
+    )
+
+
+def _pass(program, judge, params, shared, of_rows, rows, tokens, lengths, responses):
+    """The teacher-forced pass, its arguments divided into those of all rows and those that each row has."""
+    return forced(program, judge, True, params, (), {**shared, **of_rows}, rows, tokens, lengths, responses)
 
 
 def _encode_rows(model: RewardModel, users: Tree, count: int) -> Tree:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxalign.data.prompts import identity
 from jaxalign.data.schema import Preference
 from jaxalign.data.splits import in_fixed_order
 from jaxalign.decoding import score
@@ -26,15 +25,17 @@ def judged_rows(task: Task, per_user: int, seed: int) -> list[tuple[str, Prefere
 
 def score_pairs(
     lm: LanguageModel,
-    rows: Sequence[tuple[str, Preference]],
-    made: Sequence[Context],
-    method: str,
+    rows: Sequence[tuple[str, tuple[str, Preference], Context]],
     batch_size: int,
     progress: Callable[[int], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Log-probabilities (nats) and lengths of both texts of each pair, under the prompts `made`."""
-    prompts = [context.messages for context in made for _ in range(2)]
-    responses = [text for _, row in rows for text in (row.chosen, row.rejected)]
+    """Log-probabilities (nats) and lengths of both texts of each pair.
+
+    Args:
+      rows: the name of the baseline, (group, pair), and the prompt that it makes for the pair.
+    """
+    prompts = [context.messages for _, _, context in rows for _ in range(2)]
+    responses = [text for _, (_, row), _ in rows for text in (row.chosen, row.rejected)]
     results = score(
         lm,
         prompts,  # type: ignore[arg-type]
@@ -48,12 +49,11 @@ def score_pairs(
             "method": method,
             "group": group,
             "user": row.user,
-            "prompt": identity(row.prompt),
             "label": row.label,
             "log_prob_chosen": one.log_prob,
             "log_prob_rejected": two.log_prob,
             "tokens_chosen": one.num_tokens,
             "tokens_rejected": two.num_tokens,
         }
-        for (group, row), one, two in zip(rows, results[::2], results[1::2], strict=True)
+        for (method, (group, row), _), one, two in zip(rows, results[::2], results[1::2], strict=True)
     ]

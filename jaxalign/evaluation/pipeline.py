@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxalign.data.prompts import Prompt
 from jaxalign.data.splits import row_key
@@ -18,13 +19,15 @@ from jaxalign.evaluation import accuracies, quality, sources
 from jaxalign.evaluation.accuracies import Choice
 from jaxalign.evaluation.experiment import Experiment
 from jaxalign.evaluation.forms import entries_of
-from jaxalign.evaluation.judging import Judgements, Judging
+from jaxalign.evaluation.judging import Judgements, Judging, collect
 from jaxalign.evaluation.likelihood import judged_rows, score_pairs
 from jaxalign.evaluation.models import Blocks, prepare
 from jaxalign.evaluation.progress import Progress, silent
 from jaxalign.evaluation.roster import Roster
 from jaxalign.evaluation.run_folder import RunFolder
 from jaxalign.evaluation.selecting import select
+from jaxalign.evaluation.sharding import spans_processes
+from jaxalign.evaluation.shards import Shards
 from jaxalign.evaluation.table import Table
 from jaxalign.evaluation.task import Task
 from jaxalign.evaluation.writing import in_context_prompts, jobs_of, write
@@ -53,7 +56,7 @@ class Results:
     report: Path
 
 
-def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent) -> Results:
+def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent, mesh: Mesh | None = None) -> Results:
     """Runs all stages, or those that are not finished.
 
     Raises:
@@ -62,9 +65,9 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent) 
     """
     experiment.check()
     folder = RunFolder(experiment.folder, experiment)
-    task, origin = sources.load(experiment, lm, progress)
-    digest = _digest(task)
-    folder.check_data(digest)
+    task, origin = sources.load(experiment, lm, progress, cache_dir() / "samples")
+    folder.check_data(_digest(task))
+    digest = folder.digest(_digest(task), lm.weights_digest)
     features = _features(experiment, lm, task, progress)
     blocks = Blocks.of(task, features, experiment)
     folder.write("data.json", _card(experiment, task, origin, blocks, features))
@@ -75,14 +78,14 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent) 
     accuracies.add_rm_accuracy(table, models, blocks)
     texts = _texts(task, features)
     accuracies.add_controls(table, blocks, features, task.simulated, [response for _, response in texts])
-    judged = _judge(experiment, lm, models, blocks, texts, folder, progress)
+    judged = _judge(experiment, lm, models, blocks, features, texts, folder, digest, mesh, progress)
     choices = accuracies.add_policy_accuracy(table, judged, blocks, list(models), experiment)
     folder.write_lines("pairs.jsonl", accuracies.pair_rows(judged, blocks, choices, experiment))
     folder.write_lines("texts.jsonl", _text_rows(texts))
 
-    in_context = _in_context_pairs(experiment, lm, task, features, folder, progress)
+    in_context = _in_context_pairs(experiment, lm, task, features, folder, digest, progress)
     accuracies.add_in_context(table, in_context, experiment)
-    generations = _write(experiment, lm, task, models, choices, table, folder, progress)
+    generations = _write(experiment, lm, task, models, choices, table, folder, digest, progress)
     quality.add_quality(table, generations, experiment.top_ks[0])
 
     without = list(dict.fromkeys(row["method"] for row in generations if row["kind"] in ("in_context", "graded")))
@@ -157,31 +160,63 @@ def _judge(
     lm: LanguageModel,
     models: dict[str, RewardModel],
     blocks: Blocks,
+    features: TextFeatures,
     texts: Sequence[tuple[Prompt, str]],
     folder: RunFolder,
+    digest: str,
+    mesh: Mesh | None,
     progress: Progress,
 ) -> Judgements:
-    """One teacher-forced pass over the texts of all test and validation pairs."""
-    entries = entries_of(list(blocks.tests.values()))
-    users = sorted({entry.user for entry in entries})
+    """One teacher-forced pass over the texts of all test and validation pairs, as each of the users who judged them."""
+    users: dict[int, list[str]] = {}
+    for entry in entries_of(list(blocks.tests.values())):
+        users.setdefault(entry.text, []).append(entry.user)
+    # Texts of one shard are of similar length, so that little is padded.
+    order = sorted(users, key=lambda text: (-features.tokens[text], text))
+    slots = max(map(len, users.values()))
     judging = Judging(
         lm,
         models,
-        users,
+        sorted({user for own in users.values() for user in own}),
         weights=experiment.weights,
         top_ks=experiment.top_ks,
         batch_size=max(1, experiment.batch_size // 4),
+        mesh=mesh,
     )
-    with progress("policies judged", len({entry.text for entry in entries})) as done:
-        return judging.run(texts, entries, done)
+    size = 2 * experiment.batch_size
+    names, costs = [str(text) for text in order], [float(features.tokens[text]) for text in order]
+    with (
+        Shards(
+            folder.path,
+            "judged",
+            names,
+            kind="arrays",
+            config_digest=digest,
+            costs=costs,
+            size=size,
+            lockstep=spans_processes(mesh),
+        ) as shards,
+        progress("policies judged", len(order)) as done,
+    ):
+        finished = len(order)
+        for shard in shards.unfinished():
+            part = order[shard.first : shard.first + len(shard.items)]
+            finished -= len(part)
+            shards.save(shard, judging.run([texts[t] for t in part], [users[t] for t in part], slots, done))
+        done(finished)
+        return collect(shards.merged(), order, [users[t] for t in order], experiment.weights, experiment.top_ks)
 
 
 def _in_context_pairs(
-    experiment: Experiment, lm: LanguageModel, task: Task, features: TextFeatures, folder: RunFolder, progress: Progress
+    experiment: Experiment,
+    lm: LanguageModel,
+    task: Task,
+    features: TextFeatures,
+    folder: RunFolder,
+    digest: str,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
     """Scored test pairs under each of the in-context prompts, and under none for comparison on the same pairs."""
-    if (known := folder.read_lines("in_context.jsonl")) is not None:
-        return known
     rows = judged_rows(task, experiment.in_context_pairs, experiment.seed)
     if not rows:
         return []
@@ -201,11 +236,19 @@ def _in_context_pairs(
                 "tokens_rejected": int(features.tokens[two]),
             }
         )
-    with progress("in-context policies judged", 2 * len(rows) * len(made)) as done:
-        for name, prompts in made.items():
-            found += score_pairs(lm, rows, prompts, name, max(1, experiment.batch_size // 8), done)
-    folder.write_lines("in_context.jsonl", found)
-    return found
+    jobs = [(name, number) for name in made for number in range(len(rows))]
+    names = [f"{name} {number}" for name, number in jobs]
+    with (
+        Shards(
+            folder.path, "in_context", names, kind="rows", config_digest=digest, size=experiment.batch_size
+        ) as shards,
+        progress("in-context policies judged", 2 * len(jobs)) as done,
+    ):
+        for shard in shards.unfinished():
+            part = [jobs[place] for place in shard.places]
+            chosen = [(name, rows[number], made[name][number]) for name, number in part]
+            shards.save(shard, score_pairs(lm, chosen, max(1, experiment.batch_size // 8), done))
+        return found + shards.merged()
 
 
 def _write(
@@ -216,11 +259,10 @@ def _write(
     choices: dict[str, Choice],
     table: Table,
     folder: RunFolder,
+    digest: str,
     progress: Progress,
 ) -> list[dict[str, Any]]:
     """Texts of all methods for all targets, with their quality."""
-    if (known := folder.read_lines("generations.jsonl")) is not None:
-        return known
     if not task.targets:
         return []
     weights = {name: choice.of(experiment) for name, choice in choices.items() if name != "reference"}
@@ -229,9 +271,19 @@ def _write(
     jobs = jobs_of(task, prompts, weights, both)
     users = tuple(sorted({target.row.user for target in task.targets}))
     roster = Roster({name: models[name] for name in weights}, users) if weights else None
-    rows: list[dict[str, Any]] = []
-    with progress("texts", len(jobs)) as done:
-        rows += write(lm, task.targets, jobs, roster, experiment, done)
+    names = [f"{job.method} {job.target}" for job in jobs]
+    # Guided texts cost more than plain ones, and a shard should be lost in about the same time.
+    costs = [1.0 if job.reward_model is None else 3.0 for job in jobs]
+    with (
+        Shards(
+            folder.path, "texts", names, kind="rows", config_digest=digest, costs=costs, size=experiment.batch_size
+        ) as shards,
+        progress("texts", len(jobs)) as done,
+    ):
+        for shard in shards.unfinished():
+            part = [jobs[place] for place in shard.places]
+            shards.save(shard, list(write(lm, task.targets, part, roster, experiment, done)))
+        rows = shards.merged()
     with progress("quality of texts", len({row["text"] for row in rows})) as done:
         rows = quality.measure(task, lm, rows, cache_dir() / "features", max(1, experiment.batch_size // 4), done)
     folder.write_lines("generations.jsonl", rows)

@@ -17,6 +17,7 @@ from typing import Any
 
 from jaxalign import __version__
 from jaxalign.errors import InputError
+from jaxalign.evaluation.distributed import process_index
 from jaxalign.files import sha256, write_atomic, write_json
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,11 @@ class RunFolder:
             )
         self.write("data_digest.json", {"sha256": digest})
 
+    def digest(self, *parts: str) -> str:
+        """A hash of the config and of whatever else results depend on."""
+        told = json.dumps([SCHEMA_VERSION, self.config, *parts], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()
+
     def read(self, name: str) -> Any:
         """The value of a finished JSON file, or None."""
         return json.loads((self.path / name).read_text(encoding="utf-8")) if self.finished(name) else None
@@ -109,6 +115,8 @@ class RunFolder:
         self._put(name, "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
 
     def _put(self, name: str, text: str) -> None:
+        if process_index():
+            return  # every process has the same results, and process 0 writes them
         # A lone surrogate cannot be written as UTF-8, and one bad text must not lose the rest.
         data = text.encode("utf-8", "replace")
         write_atomic(self.path / name, data)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from jaxalign.data.prompts import Prompt, identity
@@ -16,7 +17,6 @@ from jaxalign.errors import DataError
 from jaxalign.evaluation.experiment import Experiment
 from jaxalign.evaluation.progress import Progress
 from jaxalign.evaluation.task import Task, from_completions, from_preferences
-from jaxalign.files import cache_dir
 from jaxalign.models.language_model import LanguageModel
 from jaxalign.rewards.features import chat_prompt
 
@@ -41,14 +41,20 @@ class Origin:
     licence: str | None
 
 
-def load(experiment: Experiment, lm: LanguageModel, progress: Progress) -> tuple[Task, Origin]:
+def load(
+    experiment: Experiment, lm: LanguageModel, progress: Progress, cache: Path, stand_in: bool = False
+) -> tuple[Task, Origin]:
     """Reads or makes the data of an experiment.
+
+    Args:
+      cache: folder of sampled texts, shared by runs.
+      stand_in: for planning: samples of the language model are a word instead.
 
     Raises:
       DataError: it is missing, breaks its schema, or is too little.
     """
     if experiment.source == "simulated" and experiment.data is None:
-        return _simulated(experiment, lm, progress)
+        return _simulated(experiment, lm, progress, cache)
     path = experiment.data
     assert path is not None, "Experiment.check refuses this"
     if not path.exists():
@@ -68,9 +74,9 @@ def load(experiment: Experiment, lm: LanguageModel, progress: Progress) -> tuple
         return from_preferences(rows, experiment, notes=notes), origin
 
     def sample(prompts: list[Prompt]) -> list[str]:
-        return write(experiment, lm, prompts, progress)
+        return ["word"] * len(prompts) if stand_in else write(experiment, lm, prompts, progress)
 
-    task = from_completions(rows, experiment, sample, sampler(experiment, lm), cache_dir() / "samples", notes)
+    task = from_completions(rows, experiment, sample, sampler(experiment, lm), cache, notes)
     return task, origin
 
 
@@ -101,11 +107,11 @@ def write(
     return [result.text or "" for result in written]
 
 
-def _simulated(experiment: Experiment, lm: LanguageModel, progress: Progress) -> tuple[Task, Origin]:
+def _simulated(experiment: Experiment, lm: LanguageModel, progress: Progress, cache: Path) -> tuple[Task, Origin]:
     prompts = load_prompts(experiment.prompts)
     responses: dict[Prompt, list[str]] = {prompt: [] for prompt in prompts}
     for draw in range(experiment.responses):
-        store = SampleCache(cache_dir() / "samples", sampler(experiment, lm, draw))
+        store = SampleCache(cache, sampler(experiment, lm, draw))
 
         def sample(asked: list[Prompt], draw: int = draw) -> list[str]:
             return write(experiment, lm, asked, progress, draw)

@@ -52,7 +52,7 @@ def in_context_prompts(
     for name in experiment.in_context:
         spec = parse_in_context(name, experiment)
         if not (spec.graded and task.own_texts):
-            found[name] = contexts(rows, task.history, spec, tokenizer)
+            found[name] = contexts(rows, task.history, spec, tokenizer)  # type: ignore[arg-type]
     return found
 
 

@@ -1,0 +1,27 @@
+"""RM accuracy against policy accuracy on arguments that people found more convincing (UKPConvArg1).
+
+Claim:    of arXiv 2512.23067: ranking accuracy of a personal reward model says little about the policy that it guides.
+          Reported as met or not met, never forced.
+Command:  jaxalign run experiments/argument_preferences.py --data FOLDER
+          FOLDER holds UKPConvArg1: the official XML files, or arguments.jsonl and votes.csv.
+Hardware: 2 CPU cores, SmolLM2-135M.
+Time:     see docs/results.md.
+Expected: see docs/results.md.
+"""
+
+from jaxalign.evaluation.experiment import Experiment
+
+experiment = Experiment(
+    name="argument_preferences",
+    title="Which argument convinces? 134 users of UKPConvArg1, SmolLM2-135M",
+    source="ukp",
+    methods=("bt", "per_user", "user_embedding", "lore", "pref", "pal", "vpl", "mrm", "gpo", "drm"),
+    min_pairs=50,
+    weights=(0.25, 0.5, 1.0, 2.0, 4.0),
+    response_tokens=48,
+    writing_users=4,
+    prompts_per_user=1,
+    validation_prompts=1,
+    in_context=("in_context_random_4", "in_context_bm25_4", "graded_bm25_2"),
+    in_context_pairs=1,
+)
