@@ -5,21 +5,34 @@
 `jaxalign report RUN` calls it, also on a run that is not finished: what is missing is said in its place.
 """
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from jaxalign.files import write_atomic
-from jaxalign.report import figures, html, numbers, read, tables
+from jaxalign.report import accuracy_figures, html, numbers, read, tables, text_figures
+from jaxalign.report.figure import Figure, Subject
 
 __all__ = ["write"]
 
+# By the name of their files; a figure is None where the run has no numbers for it.
+FIGURES: Mapping[str, Callable[[Subject], Figure | None]] = {
+    "accuracy": accuracy_figures.scatter,
+    "weight": accuracy_figures.weights,
+    "candidates": accuracy_figures.candidates,
+    "shots": accuracy_figures.shots,
+    "spread": accuracy_figures.spread,
+    "quality": text_figures.quality,
+    "equivalence": text_figures.equivalence,
+}
 
-def subject(run: read.Run) -> figures.Subject:
+
+def subject(run: read.Run) -> Subject:
     """The numbers of a run, with the methods that the selection analysis picked."""
     selection = run.selection or {}
     # The first k is the one that choices are made by.
     tried = run.config["config"].get("top_ks")
     top_k = tried[0] if isinstance(tried, list) and tried else run.config["config"].get("top_k")
-    return figures.Subject(
+    return Subject(
         numbers=numbers.Numbers(run.metrics, selection.get("group"), top_k if isinstance(top_k, int) else None),
         users=run.users,
         selection=selection,
@@ -45,8 +58,8 @@ def write(run_folder: Path) -> Path:
     """
     run = read.load(run_folder)
     about = subject(run)
-    drawn: dict[str, figures.Figure] = {}
-    for name, build in figures.BUILDERS.items():
+    drawn: dict[str, Figure] = {}
+    for name, build in FIGURES.items():
         figure = build(about)
         if figure is not None:
             drawn[name] = figure

@@ -14,7 +14,7 @@ from typing import Any
 
 from jaxalign.report import numbers, svg, tables, texts, verdict
 from jaxalign.report.clean import clean, line
-from jaxalign.report.figures import Figure, Subject
+from jaxalign.report.figure import Figure, Subject
 from jaxalign.report.read import Run
 from jaxalign.report.shapes import PALETTES
 

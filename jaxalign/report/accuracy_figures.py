@@ -1,103 +1,18 @@
-"""The figures of the report: what each shows, its caption, and the numbers behind it.
+"""Figures of accuracy: one number against the other, over the weight, over k, over shots, and user by user."""
 
-One colour has one meaning throughout: blue is the method to deploy (and policy accuracy), orange the one that RM
-accuracy picks (and RM accuracy). Everything else is black or grey.
-"""
-
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from jaxalign.report import layout, numbers, png, tables
-from jaxalign.report.layout import Axis, Curve, Mark, Panel, Rule, Spread
-from jaxalign.report.numbers import Estimate, Numbers
-from jaxalign.report.shapes import Drawing, Tone
+from jaxalign.report import layout, numbers, tables
+from jaxalign.report.figure import LENGTHS, Figure, Subject, extent, interval
+from jaxalign.report.layout import Curve, Mark, Panel, Rule, Spread
+from jaxalign.report.numbers import Estimate
+from jaxalign.report.shapes import Tone
 
-LENGTHS = {"sum": "sum over tokens", "mean": "mean per token"}
 # Of more users than this single dots tell nothing that the quantiles do not.
 MOST_DOTS = 150
-
-
-@dataclasses.dataclass(frozen=True)
-class Figure:
-    """One figure.
-
-    Attributes:
-      name: of its files.
-      title: heading.
-      caption: what it shows and how to read it.
-      panels: plots, in reading order.
-      columns: plots in a row of the PNG.
-      legend: (kind, tone, text) of each key.
-      table: its numbers.
-    """
-
-    name: str
-    title: str
-    caption: str
-    panels: Sequence[Panel]
-    columns: int
-    legend: Sequence[tuple[str, Tone, str]]
-    table: tables.Table
-
-    @property
-    def drawings(self) -> list[Drawing]:
-        """The laid-out panels."""
-        return [layout.draw(panel) for panel in self.panels]
-
-    @property
-    def key(self) -> Drawing | None:
-        """The laid-out legend."""
-        return layout.legend(self.legend) if self.legend else None
-
-    def save(self, folder: Path) -> None:
-        """Writes NAME.png, NAME_dark.png and NAME.csv."""
-        for theme, suffix in (("light", ""), ("dark", "_dark")):
-            png.write(folder / f"{self.name}{suffix}.png", self.drawings, self.columns, theme, self.key)
-        tables.write_csv(folder / f"{self.name}.csv", self.table)
-
-
-@dataclasses.dataclass(frozen=True)
-class Subject:
-    """What figures are made of: the numbers, and which method is deployed and which RM accuracy picks."""
-
-    numbers: Numbers
-    users: Sequence[Mapping[str, Any]]
-    selection: Mapping[str, Any]
-    deploy: str | None = None
-    rm_pick: str | None = None
-
-    def tone(self, method: str) -> Tone:
-        """The colour of a method."""
-        return "policy" if method == self.deploy else "rm" if method == self.rm_pick else "ink"
-
-    def picks(self) -> list[tuple[str, Tone, str]]:
-        """The keys of the two highlighted methods."""
-        keys: list[tuple[str, Tone, str]] = [("dot", "policy", "to deploy")] if self.deploy else []
-        if self.rm_pick and self.rm_pick != self.deploy:
-            keys.append(("dot", "rm", "what RM accuracy picks"))
-        return keys
-
-    def guided(self) -> list[str]:
-        """Methods whose policy accuracy was measured under guidance."""
-        group = self.numbers.group
-        return [
-            method
-            for method in self.numbers.methods
-            if any(self.numbers.rows("policy_accuracy", method, group, "policy", length) for length in LENGTHS)
-        ]
-
-
-def _interval(estimate: Estimate) -> tuple[float, float] | None:
-    return None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
-
-
-def _extent(estimates: Sequence[Estimate]) -> list[float]:
-    return [v for e in estimates for v in (e.value, e.low, e.high) if v is not None]
 
 
 def scatter(subject: Subject) -> Figure | None:
@@ -117,13 +32,13 @@ def scatter(subject: Subject) -> Figure | None:
     xs = [x for points in data.values() for _, x, _ in points]
     if not xs:
         return None
-    x_axis = layout.numeric("RM accuracy (%)", _extent(xs), percent=True)
-    y_values = _extent(ys)
+    x_axis = layout.numeric("RM accuracy (%)", extent(xs), percent=True)
+    y_values = extent(ys)
     for length, points in data.items():
         if not points:
             continue
         marks = [
-            Mark(x.value, y.value, _interval(x), _interval(y), subject.tone(method), name=method,
+            Mark(x.value, y.value, interval(x), interval(y), subject.tone(method), name=method,
                  title=f"{method}: RM accuracy {rm.text(x.value)} %, policy accuracy {rm.text(y.value)} %")
             for method, x, y in points
         ]  # fmt: skip
@@ -203,7 +118,7 @@ def _small_plots(
     index = {x: float(i) for i, x in enumerate(places)}
     estimates = [e for series in data.values() for points in series.values() for _, e in points]
     rms = {m: subject.numbers.get("rm_accuracy", m, subject.numbers.group) for m in data} if reference else {}
-    values = _extent(estimates) + [rm.value for rm in rms.values() if rm]
+    values = extent(estimates) + [rm.value for rm in rms.values() if rm]
     y_axis = layout.numeric("", values, target=6, percent=True)
     x_axis = layout.ordinal(axis, [text(x) for x in places])
     panels, rows = [], []
@@ -250,7 +165,7 @@ def shots(subject: Subject) -> Figure | None:
         return None
     index = {x: float(i) for i, x in enumerate(places)}
     estimates = [e for series in data.values() for points in series.values() for _, e in points]
-    y_axis = layout.numeric("", _extent(estimates), target=6, percent=True)
+    y_axis = layout.numeric("", extent(estimates), target=6, percent=True)
     x_axis = layout.ordinal("pairs per user", ["all" if math.isinf(x) else f"{x:g}" for x in places])
     looks: Mapping[str, tuple[Tone, bool]] = {"rm": ("rm", False), "sum": ("policy", False), "mean": ("policy", True)}
     panels, rows = [], []
@@ -319,91 +234,3 @@ def spread(subject: Subject) -> Figure | None:
     )
     table = tables.Table("spread", "", tables.columns(rows), rows)
     return Figure("spread", "Policy accuracy of single users", caption, panels, 2, subject.picks(), table)
-
-
-def quality(subject: Subject) -> Figure | None:
-    """Generation quality with intervals, a plot per measure."""
-    found, group = subject.numbers, subject.numbers.group
-    panels, rows = [], []
-    for name in found.quality(group):
-        if name in ("changed", "own_reward"):  # no quality; the table has them
-            continue
-        measure = numbers.measure(name)
-        values = [(method, e) for method in found.methods if (e := found.get(name, method, group))]
-        if not values:
-            continue
-        values.sort(key=lambda pair: pair[1].value * (-1 if measure.better != "low" else 1))
-        x_axis = layout.numeric("", _extent([e for _, e in values]), target=4, percent=measure.percent)
-        marks = [
-            Mark(
-                e.value, float(i), _interval(e), None, subject.tone(method), title=f"{method}: {measure.text(e.value)}"
-            )
-            for i, (method, e) in enumerate(values)
-        ]
-        arrow = {"high": " (higher is better)", "low": " (lower is better)", None: ""}[measure.better]
-        axis: Axis = dataclasses.replace(x_axis, label=measure.axis + arrow)
-        height = 54 + 22 * len(values)
-        panels.append(Panel(axis, layout.categories([m for m, _ in values]), "", width=340, height=height, marks=marks))
-        rows += [{"measure": name, "method": method, "value": e} for method, e in values]
-    if not panels:
-        return None
-    caption = (
-        f"Texts written for {group} users, each measure with its 95 % interval over users. Methods are in the order of "
-        "each measure."
-    )
-    table = tables.Table("quality", "", tables.columns(rows), rows)
-    return Figure("quality", "Quality of what the methods write", caption, panels, 3, subject.picks(), table)
-
-
-def equivalence(subject: Subject) -> Figure | None:
-    """Differences in quality of pairs of methods whose RM accuracies differ, against the margin; a plot per measure."""
-    panels, rows = [], []
-    tests = [test for test in subject.selection.get("equivalence") or [] if test.get("difference") is not None]
-    for label in dict.fromkeys(test["measure"] for test in tests):
-        own = [test for test in tests if test["measure"] == label]
-        percent = numbers.points(label)
-        reach = [test["margin"] for test in own if test.get("margin") is not None]
-        values = [v for test in own for v in (test["difference"], test.get("low"), test.get("high")) if v is not None]
-        unit = " (points)" if percent else ""
-        name = tables.label_text(label)
-        include = [*reach, *(-margin for margin in reach), 0.0]
-        x_axis = layout.numeric(f"difference in {name}{unit}", values, include=include, percent=percent)
-        names = [f"{layout.line(t['one'], 14)} \u2212 {layout.line(t['two'], 14)}" for t in own]
-        marks = [
-            Mark(t["difference"], float(i), _bounds(t), None, "policy" if t.get("equivalent") else "ink",
-                 hollow=not t.get("equivalent"))
-            for i, t in enumerate(own)
-        ]  # fmt: skip
-        bands = [(-max(reach), max(reach))] if reach else []
-        panels.append(
-            Panel(x_axis, layout.categories(names), "", width=460, height=58 + 26 * len(own), bands=bands,
-                  rules=[Rule((0.0, None), (0.0, None), dashed=False)], marks=marks)
-        )  # fmt: skip
-        rows += own
-    if not panels:
-        return None
-    caption = (
-        "Pairs of methods whose RM accuracies differ by much: does the quality of their texts differ? The shaded band "
-        "is the margin that counts as no difference, fixed beforehand. A filled blue mark: its 90 % interval lies within "
-        "the band, so the two are equivalent."
-    )
-    legend: list[tuple[str, Tone, str]] = [("dot", "policy", "equivalent"), ("ring", "ink", "not shown to be")]
-    title = "Methods with different RM accuracy, compared by their texts"
-    table = tables.Table("equivalence", "", tables.columns(rows), rows)
-    return Figure("equivalence", title, caption, panels, 2, legend, table)
-
-
-def _bounds(test: Mapping[str, Any]) -> tuple[float, float] | None:
-    low, high = test.get("low"), test.get("high")
-    return None if low is None or high is None else (low, high)
-
-
-BUILDERS: Mapping[str, Callable[[Subject], Figure | None]] = {
-    "accuracy": scatter,
-    "weight": weights,
-    "candidates": candidates,
-    "shots": shots,
-    "spread": spread,
-    "quality": quality,
-    "equivalence": equivalence,
-}
