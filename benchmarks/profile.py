@@ -10,6 +10,7 @@ The names of the compiled program's operations are looked up in its text, so tha
 import argparse
 import collections
 import re
+import statistics
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -56,17 +57,21 @@ def events(folder: Path) -> Iterable[tuple[str, float, str]]:
 
 
 def by_operation(found: Iterable[tuple[str, float, str]], known: dict[str, Operation]) -> list[tuple[str, int, float]]:
-    """(operation, calls, seconds), the largest first, of the events that are instructions of the program."""
-    calls, seconds = collections.Counter(), collections.Counter()
+    """(operation, calls, seconds), the largest first, of the events that are instructions of the program.
+
+    Seconds are the median of an operation's calls times their number: where other jobs interrupt the process, a few
+    calls take seconds and say nothing.
+    """
+    spent = collections.defaultdict(list)
     for name, nanoseconds, _ in found:
         operation = known.get(name)
         # Loops and calls contain the others.
         if operation is None or operation.code in ("while", "call", "conditional"):
             continue
         label = f"{operation.code} {operation.shape} {operation.source}".strip()
-        calls[label] += 1
-        seconds[label] += nanoseconds / 1e9
-    return [(label, calls[label], spent) for label, spent in seconds.most_common()]
+        spent[label].append(nanoseconds / 1e9)
+    totals = [(label, len(calls), statistics.median(calls) * len(calls)) for label, calls in spent.items()]
+    return sorted(totals, key=lambda item: -item[2])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

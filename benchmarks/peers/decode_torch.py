@@ -7,6 +7,7 @@ caches kept as Python lists, text decoded at every step): what is left is the co
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import torch
@@ -56,27 +57,28 @@ class Peers:
         prompts = torch.from_numpy(random_prompts(self.vocab_size, case.batch, case.prompt)).long().to(self.device)
         few, n, k = min(rows, case.batch), case.new_tokens, case.top_k
         return [
-            self._peer("HF generate", ("none",), prompts, lambda x: self.generate(x, n)),
-            self._peer("ARGS", ("head", "separate"), prompts[:few], lambda x: self.args(x, n, k)),
-            self._peer("ARGS, no cache", ("head", "separate"), prompts[:1], lambda x: self.args_no_cache(x, n, k)),
-            self._peer("two-model logits", ("autoregressive",), prompts, lambda x: self.two_models(x, n)),
+            self._peer("HF generate", ("none",), prompts, self.generate, n),
+            self._peer("ARGS", ("head", "separate"), prompts[:few], partial(self.args, k=k), n),
+            self._peer("ARGS, no cache", ("head", "separate"), prompts[:1], partial(self.args_no_cache, k=k), n),
+            self._peer("two-model logits", ("autoregressive",), prompts, self.two_models, n),
         ]
 
-    def _peer(self, name: str, equals: tuple[str, ...], prompts: torch.Tensor, decode: Callable) -> Peer:
+    def _peer(
+        self, name: str, equals: tuple[str, ...], prompts: torch.Tensor, decode: Callable, new_tokens: int
+    ) -> Peer:
         outputs: list[np.ndarray] = []
 
         def run() -> Mapping[str, float]:
             begin = time.perf_counter()
             with torch.inference_mode():
-                output = decode(prompts).cpu().numpy()  # waits for the device
+                output = decode(prompts, new_tokens).cpu().numpy()  # waits for the device
             seconds = time.perf_counter() - begin
             outputs[:] = [output]
             return {"total": seconds}
 
         def warm() -> None:
-            # One pass over the prompts: every weight has been read, every thread has been started.
             with torch.inference_mode():
-                self.model(prompts[:1], use_cache=False, logits_to_keep=1)
+                decode(prompts, 2)
 
         return Peer(Arm(name, run, warm), len(prompts), equals, lambda: outputs[0])
 

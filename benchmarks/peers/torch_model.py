@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ def load(lm: LanguageModel) -> Any:
     torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    # A newer name of `past_key_values`, which older releases do not know.
+    warnings.filterwarnings("ignore", message="`past_key_values` is deprecated", category=FutureWarning)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "model"
         save_params(folder, lm.config, lm.params)

@@ -140,9 +140,17 @@ def test_profile_finds_the_operations_of_a_program():
     assert known["dot.1"] == ("dot", "f32[80,3072]", "dot_general")
     assert known["fusion.2"].shape == "(f32[8], s32[])"
     spent = profile.by_operation(
-        [("dot.1", 2e9, ""), ("fusion.2", 1e9, ""), ("dot.1", 2e9, ""), ("while.3", 9e9, ""), ("other", 9e9, "")], known
+        [
+            ("dot.1", 2e9, ""),
+            ("fusion.2", 1e9, ""),
+            ("dot.1", 2e9, ""),
+            ("dot.1", 40e9, ""),
+            ("while.3", 9e9, ""),
+            ("other", 9e9, ""),
+        ],
+        known,
     )
-    assert spent == [("dot f32[80,3072] dot_general", 2, 4.0), ("fusion (f32[8], s32[])", 1, 1.0)]
+    assert spent == [("dot f32[80,3072] dot_general", 3, 6.0), ("fusion (f32[8], s32[])", 1, 1.0)]
 
 
 def line(**case):
