@@ -1,6 +1,7 @@
 """From the config to the task: reads the data, or makes simulated users over what the language model really wrote."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -80,19 +81,22 @@ def load(
     return task, origin
 
 
-def sampler(experiment: Experiment, lm: LanguageModel, draw: int = 0) -> str:
+def sampler(experiment: Experiment, lm: LanguageModel, draws: int = 1) -> str:
     """Names what sampled texts depend on besides the prompt."""
     return (
         f"{lm.weights_digest} {lm.dtype} temperature 1, at most {experiment.response_tokens} tokens, seed "
-        f"{experiment.seed}, draw {draw}"
+        f"{experiment.seed}, {draws} draws"
     )
 
 
-def write(
-    experiment: Experiment, lm: LanguageModel, prompts: Sequence[Prompt], progress: Progress, draw: int = 0
-) -> list[str]:
-    """Samples of the unpersonalised language model at temperature 1; a prompt's sample depends on no other prompt."""
-    requests = [int.from_bytes(digest(draw, "sample", identity(prompt))[:4], "big") for prompt in prompts]
+def write(experiment: Experiment, lm: LanguageModel, prompts: Sequence[Prompt], progress: Progress) -> list[str]:
+    """Samples of the unpersonalised language model at temperature 1, one for each time that a prompt is named; a
+    prompt's samples depend on no other prompt."""
+    requests, seen = [], Counter()
+    for prompt in prompts:
+        name = identity(prompt)
+        requests.append(int.from_bytes(digest(seen[name], "sample", name)[:4], "big"))
+        seen[name] += 1
     with progress("responses of the language model", len(prompts)) as done:
         written = generate(
             lm,
@@ -108,17 +112,12 @@ def write(
 
 
 def _simulated(experiment: Experiment, lm: LanguageModel, progress: Progress, cache: Path) -> tuple[Task, Origin]:
-    prompts = load_prompts(experiment.prompts)
-    responses: dict[Prompt, list[str]] = {prompt: [] for prompt in prompts}
-    for draw in range(experiment.responses):
-        store = SampleCache(cache, sampler(experiment, lm, draw))
-
-        def sample(asked: list[Prompt], draw: int = draw) -> list[str]:
-            return write(experiment, lm, asked, progress, draw)
-
-        # In pieces, so that a run that is stopped goes on where it was.
-        for prompt, texts in zip(prompts, store.all(prompts, sample, 1, 4 * experiment.batch_size), strict=True):
-            responses[prompt] += texts
+    prompts, draws = load_prompts(experiment.prompts), experiment.responses
+    store = SampleCache(cache, sampler(experiment, lm, draws))
+    # In pieces, so that a run that is stopped goes on where it was; the draws of a prompt are in one piece.
+    chunk = draws * max(1, 4 * experiment.batch_size // draws)
+    texts = store.all(prompts, lambda asked: write(experiment, lm, asked, progress), draws, chunk)
+    responses = dict(zip(prompts, texts, strict=True))
     everything = [text for own in responses.values() for text in own]
     counts = [count for count in (experiment.users or 16, experiment.limit) if count is not None]
     simulated = SimulatedUsers.create(min(counts), everything, shared=experiment.common_taste, seed=experiment.seed)

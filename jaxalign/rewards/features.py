@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxalign.data.blocks import PairBlocks
 from jaxalign.data.feature_cache import FeatureCache, Origin, text_key
-from jaxalign.data.prompts import Prompt, identity
+from jaxalign.data.prompts import Message, Prompt, identity
 from jaxalign.data.schema import Preference
 from jaxalign.decoding.forced import target_log_prob
 from jaxalign.decoding.texts import batches, encode_texts
@@ -55,9 +55,9 @@ class TextFeatures:
         return self.row[identity(prompt), response]
 
 
-def chat_prompt(prompt: Prompt) -> str | list[dict[str, str]]:
-    """A schema prompt as the tokenizer takes it."""
-    if isinstance(prompt, str):
+def chat_prompt(prompt: Any) -> Any:
+    """A schema prompt as the tokenizer takes it: messages as dictionaries, texts and ids as they are."""
+    if isinstance(prompt, str) or not all(isinstance(message, Message) for message in prompt):
         return prompt
     return [{"role": message.role, "content": message.content} for message in prompt]
 
