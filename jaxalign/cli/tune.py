@@ -90,7 +90,7 @@ class Options:
     """Of the computation; what is trained is kept in float32."""
 
     layers: Literal["unrolled", "scanned"] = "scanned"
-    """scanned compiles deep models quickly; a reward model fits language models loaded in the same way."""
+    """scanned compiles deep models quickly; the reward model serves both."""
 
     checkpoints: Path | None = None
     """Folder for the state of training; the same command resumes from it."""

@@ -50,7 +50,7 @@ def adapt(
     method = model.method
     if not method.personal:
         raise InputError(f"'{method.name}' has no personal parameters: it is the same for every user.")
-    model.check(lm)
+    model = model.on(lm)
     known = tuple(sorted({row.user for row in support} | set(users)))
     if not known:
         raise InputError("There is no user to adapt to: give pairs, or users.")
@@ -58,7 +58,9 @@ def adapt(
     start = jax.tree.map(lambda leaf: np.broadcast_to(np.asarray(leaf), (len(known), *leaf.shape)), prior)
     start = jax.device_put(start, home(lm.params))
     if support:
-        pairs = encode_pairs(lm, in_fixed_order(support), min(max_length, lm.config.max_position), known)
+        pairs = encode_pairs(
+            lm, in_fixed_order(support), min(max_length, lm.config.max_position - method.prefix), known
+        )
         if method.needs_reference:
             pairs = dataclasses.replace(pairs, reference=log_probs(lm, pairs, batch_size))
         recipe = Recipe(epochs=steps, batch_size=len(pairs), micro_batch=batch_size, max_length=max_length)

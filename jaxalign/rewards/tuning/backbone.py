@@ -171,6 +171,25 @@ class Frozen(Backbone):
         return {}
 
 
+def for_layers(trained: Trained, layers: Layers) -> Trained:
+    """What is trained, for a language model whose layers are kept as `layers`, whichever way it was trained."""
+    stacks: dict[str, dict[int, Any]] = {}
+    out: Trained = {}
+    for name, value in trained.items():
+        first, _, rest = name.partition("/")
+        number, _, inside = rest.partition("/")
+        if first != "blocks" or (layers == "unrolled") == number.isdecimal():
+            out[name] = value
+        elif layers == "unrolled":
+            for layer in range(jax.tree.leaves(value)[0].shape[0]):
+                out[f"blocks/{layer}/{rest}"] = jax.tree.map(lambda leaf, layer=layer: leaf[layer], value)
+        else:
+            stacks.setdefault(f"blocks/{inside}", {})[int(number)] = value
+    for name, parts in stacks.items():
+        out[name] = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(parts[layer] for layer in sorted(parts)))
+    return out
+
+
 BACKBONES: dict[str, type[Backbone]] = {"lora": Lora, "full": Full, "frozen": Frozen}
 """By the name that flags and saved models give them."""
 

@@ -70,6 +70,11 @@ class TunedMethod(abc.ABC):
 
     loss: Loss = BRADLEY_TERRY
 
+    @property
+    def prefix(self) -> int:
+        """Positions that the method puts in front of a text."""
+        return 0
+
     # What a new method writes.
 
     @abc.abstractmethod

@@ -19,12 +19,12 @@ from jaxalign.metrics.accuracy import count, macro, micro, worst_tenth
 from jaxalign.metrics.calibration import expected_calibration_error
 from jaxalign.models.config import DecoderConfig
 from jaxalign.models.language_model import LanguageModel
-from jaxalign.models.transformer import Params
+from jaxalign.models.transformer import Params, layers_of
 from jaxalign.rewards.features import chat_prompt
 from jaxalign.rewards.losses import Loss
 from jaxalign.rewards.scoring import Evaluation
 from jaxalign.rewards.tuning.arm import Arm
-from jaxalign.rewards.tuning.backbone import Backbone, Frozen
+from jaxalign.rewards.tuning.backbone import Backbone, Frozen, for_layers
 from jaxalign.rewards.tuning.forward import TextBatch
 from jaxalign.rewards.tuning.method import Tree, TunedMethod, rows_of
 from jaxalign.rewards.tuning.pairs import TokenPairs, encode_pairs
@@ -74,11 +74,11 @@ class TunedModel:
         kept = (user,) if self.method.personal else ()
         return dataclasses.replace(self, variables={**self.variables, "users": users}, users=kept)
 
-    def check(self, lm: LanguageModel) -> None:
-        """Refuses a language model that this one was not fitted on.
+    def on(self, lm: LanguageModel) -> "TunedModel":
+        """The model with what was trained laid out as the layers of `lm` are, scanned or unrolled.
 
         Raises:
-          InputError: saying in what they differ.
+          InputError: it was not fitted on this language model; says in what they differ.
         """
         wrong = [name for name, value in self.fitted_for.items() if lm.fingerprint.get(name) != value]
         if wrong:
@@ -86,11 +86,12 @@ class TunedModel:
                 f"The reward model '{self.method.name}' was fitted on {self.fitted_for.get('name')}, and this is "
                 f"{lm.fingerprint['name']}: {', '.join(wrong)} differ. Load the language model it was fitted on."
             )
+        backbone = for_layers(self.variables["backbone"], layers_of(lm.params))
+        return dataclasses.replace(self, variables={**self.variables, "backbone": backbone})
 
     def params(self, lm: LanguageModel) -> Params:
-        """The tuned language model's parameters, as plain arrays of the dtype of `lm`; raises as `check`."""
-        self.check(lm)
-        return self.backbone.merged(lm.params, self.variables["backbone"])
+        """The tuned language model's parameters, as plain arrays of the dtype of `lm`; raises as `on`."""
+        return self.backbone.merged(lm.params, self.on(lm).variables["backbone"])
 
     def guidance(self, lm: LanguageModel, *, weight: Any = 1.0) -> Guidance:
         """What steers `lm` with this reward; `user` of `generate` and `score` is `index` of the user's id.
@@ -182,7 +183,7 @@ def rewards(
     Raises:
       InputError: another language model, an unknown user, an empty response or a text that does not fit.
     """
-    model.check(lm)
+    model = model.on(lm)
     if users is None and model.method.personal:
         raise InputError(f"'{model.method.name}' is personal: say whose reward is asked for.")
     if users is not None and len(users) != len(texts):
@@ -198,7 +199,7 @@ def evaluate(model: TunedModel, lm: LanguageModel, rows: Sequence[Preference], *
 
     The loss is the method's own on the users' rewards; pairs whose response does not fit the context are left out.
     """
-    model.check(lm)
+    model = model.on(lm)
     for row in rows:
         model.index(row.user)
     pairs = encode_pairs(lm, rows, _context(model), model.users if model.method.personal else None)
@@ -240,4 +241,4 @@ def _losses(loss: Loss, *columns: Any) -> Array:
 
 def _context(model: TunedModel) -> int:
     """Longest text in tokens that the model can read."""
-    return model.config.max_position - getattr(model.method, "tokens", 0)
+    return model.config.max_position - model.method.prefix

@@ -69,6 +69,10 @@ class PDpo(TunedMethod):
     tokens: int = 10
     share: float = 0.5
 
+    @property
+    def prefix(self) -> int:
+        return self.tokens
+
     def check(self) -> None:
         super().check()
         if self.share > 1.0:

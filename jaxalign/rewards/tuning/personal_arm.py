@@ -48,8 +48,8 @@ class PersonalArm(TunedMethod):
     summary: ClassVar[str] = "as arm, with a vocabulary head gated per user"
     cost: ClassVar[str] = "2 passes, 1 wide; 1 pass if frozen"
     learning_rate: ClassVar[float] = 5e-4
-    # A gate has few pairs and must move by about 1; PAL's user weights have 50 times its adapters' rate.
-    user_rate: ClassVar[float] = 50.0
+    # A gate sees few pairs and must move by about 1; PAL's user weights have 50 times the rate of its adapters.
+    user_rate: ClassVar[float] = 20.0
     personal: ClassVar[bool] = True
 
     beta: float = 0.05

@@ -148,7 +148,7 @@ def descend(
     everywhere = home(params)
     state = start(descent, variables, everywhere) if state is None else state
     total = zeros(variables, everywhere)
-    context = min(recipe.max_length, program.config.max_position)
+    context = min(recipe.max_length, program.config.max_position - program.method.prefix)
     for step, index in enumerate(schedule(len(pairs), recipe)):
         if step < first:
             continue

@@ -111,7 +111,7 @@ def tune(
     backbone, recipe = backbone or Lora(), recipe or Recipe()
     method.check()
     recipe.check()
-    pairs = encode_pairs(lm, in_fixed_order(train), min(recipe.max_length, lm.config.max_position))
+    pairs = encode_pairs(lm, in_fixed_order(train), min(recipe.max_length, lm.config.max_position - method.prefix))
     if method.needs_reference:
         pairs = dataclasses.replace(pairs, reference=log_probs(lm, pairs, recipe.micro_batch))
     seen = set(pairs.users)
@@ -121,7 +121,7 @@ def tune(
     descent = Descent(
         peak=recipe.peak(method, isinstance(backbone, Full)),
         steps=steps,
-        warm_up=round(recipe.warm_up * steps),
+        warm_up=int(recipe.warm_up * steps),
         weight_decay=recipe.weight_decay,
         clip=recipe.clip,
         user_rate=method.user_rate,

@@ -13,6 +13,7 @@ from jaxalign.models import transformer
 from jaxalign.models.low_rank import LowRank
 from jaxalign.models.sharding import ShardingRules, param_shardings
 from jaxalign.rewards.tuning import Frozen, Full, Lora
+from jaxalign.rewards.tuning.backbone import for_layers
 
 TOKENS = np.arange(2, 14, dtype=np.int32).reshape(2, 6)
 LENGTHS = np.asarray([6, 4], np.int32)
@@ -61,6 +62,17 @@ def test_full_fine_tuning_shares_no_buffer_with_the_model(lm, key):
     trained = Full().init(key(), lm.params)
     pointers = {leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(lm.params)}
     assert not pointers & {leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(trained)}
+
+
+def test_what_was_trained_scanned_serves_unrolled_layers_and_back(lm, key):
+    trained = moved(Lora(rank=2).init(key(), lm.params), key)
+    apart = for_layers(trained, "unrolled")
+    assert apart["blocks/1/mlp/gate"]["up"].shape == trained["blocks/mlp/gate"]["up"].shape[1:]
+    np.testing.assert_array_equal(apart["blocks/1/mlp/gate"]["up"], trained["blocks/mlp/gate"]["up"][1])
+    jax.tree.map(np.testing.assert_array_equal, for_layers(apart, "scanned"), trained)
+    full = Full().init(key(), lm.params)
+    unrolled = transformer.init_params(lm.config, layers="unrolled")
+    assert for_layers(full, "unrolled").keys() == Full().init(key(), unrolled).keys()
 
 
 def test_targets_choose_projections(lm, key):

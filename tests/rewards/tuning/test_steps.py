@@ -80,7 +80,7 @@ def test_accumulated_gradients_are_those_of_one_batch(lm, key):
 
 def _with_one_long_pair(pairs):
     """A ninth pair of two equal long texts: its loss is log 2, it has no gradient, and it makes all rows longer."""
-    long = pairs.chosen[0]._replace(ids=pairs.chosen[0].ids + [30] * 20, response=pairs.chosen[0].response + 20)
+    long = pairs.chosen[0]._replace(ids=pairs.chosen[0].ids + [30] * 30, response=pairs.chosen[0].response + 30)
     return dataclasses.replace(
         pairs,
         chosen=[*pairs.chosen, long],

@@ -23,9 +23,7 @@ RECIPE = Recipe(epochs=12, batch_size=16, micro_batch=16, learning_rate=1e-2, ma
 
 
 def fit(lm, method, likes, backbone=LORA, **changes):
-    return tuning.tune(
-        method, lm, planted(likes, 24), backbone=backbone, recipe=dataclasses.replace(RECIPE, **changes)
-    )
+    return tuning.tune(method, lm, planted(likes, 24), backbone=backbone, recipe=dataclasses.replace(RECIPE, **changes))
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +46,7 @@ def test_arm_recovers_a_liked_letter_and_steers_towards_it(lm, arm):
     assert found.macro is not None
     assert found.macro >= 0.9
     guidance = arm.guidance(lm, weight=2.0)
-    plain, guided = (
-        decoding.score(lm, ["p0"] * 2, ["x", "q"], guidance=one, batch_size=2) for one in (None, guidance)
-    )
+    plain, guided = (decoding.score(lm, ["p0"] * 2, ["x", "q"], guidance=one, batch_size=2) for one in (None, guidance))
     ratio = plain[0].log_prob - plain[1].log_prob
     assert guided[0].policy_log_prob - guided[1].policy_log_prob > ratio + 1.0
     # The bonus of a response is its reward, before beta.
@@ -71,7 +67,7 @@ def test_gates_tell_users_apart_and_the_unseen_get_the_prior(lm, personal):
     np.testing.assert_array_equal(adapted.variables["users"]["gate"][1], 0)
     cat, dan = (np.diff(tuning.rewards(adapted, lm, texts, [user] * 2)) for user in ("cat", "dan"))
     assert cat < dan
-    with pytest.raises(InputError, match="does not know user 'ane'. Did you mean 'ann'"):
+    with pytest.raises(InputError, match=r"does not know user 'ane'. Did you mean 'ann'"):
         personal.index("ane")
 
 
@@ -139,7 +135,7 @@ def test_a_saved_model_loads_equal_and_refuses_what_it_was_not_fitted_on(lm, per
     other = dataclasses.replace(lm, name="another")
     with pytest.raises(InputError, match="was fitted on lm, and this is another: name differ"):
         again.guidance(other)
-    with pytest.raises(InputError, match="exists. Give another folder"):
+    with pytest.raises(InputError, match=r"exists. Give another folder"):
         export.save(personal, tmp_path / "m")
     (tmp_path / "m" / "tuned.safetensors").write_bytes(b"no")
     with pytest.raises(ModelError, match="is damaged"):
@@ -157,9 +153,7 @@ def test_a_killed_run_resumes_to_the_same_parameters(lm, tmp_path):
                 raise KeyboardInterrupt
 
         with Checkpoints(tmp_path / folder) as saver:
-            return tuning.tune(
-                Arm(), lm, rows, backbone=LORA, recipe=recipe, checkpoints=saver, progress=tell
-            )
+            return tuning.tune(Arm(), lm, rows, backbone=LORA, recipe=recipe, checkpoints=saver, progress=tell)
 
     whole = run("whole")
     with pytest.raises(KeyboardInterrupt):
@@ -209,9 +203,9 @@ def test_what_cannot_be_tuned_is_refused(lm):
     ):
         with pytest.raises(InputError, match=words):
             tuning.tune(method, lm, rows, recipe=recipe)
-    with pytest.raises(InputError, match="Did you mean 'personal_arm'"):
+    with pytest.raises(InputError, match=r"Did you mean 'personal_arm'"):
         tuning.make("personal_amr")
-    with pytest.raises(InputError, match="no hyper-parameter 'bta'. Did you mean 'beta'"):
+    with pytest.raises(InputError, match=r"no hyper-parameter 'bta'. Did you mean 'beta'"):
         tuning.make("arm", bta=1.0)
 
 
