@@ -7,7 +7,7 @@
 | `ceilings`, `cost` | what the machine can do at most; the bytes and operations that a decode step needs |
 | `kinds`, `cases` | the guidances that are compared; one combination of settings, compiled and run |
 | `flags`, `machine` | shared flags; machine, versions, commit and command of a run |
-| `table`, `plots` | how results are shown |
+| `table`, `plots`, `markdown` | how results are shown |
 | `compare` | a run against the stored ratios of `baseline.json` |
 | `profile` | where the time of a decode step goes |
 | `peers/` | the same work by torch libraries (extra `peers`), imported only on request |

@@ -53,15 +53,22 @@ class Peers:
         self.vector = vector.to(self.device)
 
     def arms(self, case: Case, rows: int) -> list[Peer]:
-        """The peers for a case; those that take one row at a time get the first `rows` prompts, one after the other."""
+        """The peers for a case; ARGS takes one row at a time and gets the first `rows` prompts, one after the other.
+
+        Without a cache it is so slow that it is run beside batch 1 alone; its rate does not depend on the batch.
+        """
         prompts = torch.from_numpy(random_prompts(self.vocab_size, case.batch, case.prompt)).long().to(self.device)
         few, n, k = min(rows, case.batch), case.new_tokens, case.top_k
-        return [
+        peers = [
             self._peer("HF generate", ("none",), prompts, self.generate, n),
             self._peer("ARGS", ("head", "separate"), prompts[:few], partial(self.args, k=k), n),
-            self._peer("ARGS, no cache", ("head", "separate"), prompts[:1], partial(self.args_no_cache, k=k), n),
             self._peer("two-model logits", ("autoregressive",), prompts, self.two_models, n),
         ]
+        if case.batch == 1:
+            peers.append(
+                self._peer("ARGS, no cache", ("head", "separate"), prompts, partial(self.args_no_cache, k=k), n)
+            )
+        return peers
 
     def _peer(
         self, name: str, equals: tuple[str, ...], prompts: torch.Tensor, decode: Callable, new_tokens: int

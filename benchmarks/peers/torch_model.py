@@ -25,5 +25,5 @@ def load(lm: LanguageModel) -> Any:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "model"
         save_params(folder, lm.config, lm.params)
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, lm.dtype))
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, lm.dtype))
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()

@@ -14,6 +14,7 @@ BENCHMARKS = {
     "fit-growth": "time to fit over the number of users, on simulated preferences",
     "plan": "compile time and memory from sizes alone, for this machine or a TPU",
     "profile": "where the time of a decode step goes",
+    "markdown": "the table of a decode run for a document",
     "compare": "a run against the stored ratios of this kind of machine",
 }
 

@@ -54,6 +54,11 @@ def test_decode(tmp_path, capsys):
         assert numbers["compile_seconds"] > 0
     assert found[0]["metrics"]["ratio_to_plain"]["median"] == 1.0
     assert "GB/s" in capsys.readouterr().out
+    assert cli.main(["bench", "markdown", str(tmp_path / "results.jsonl")]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == f"`{found[0]['command']}`"
+    assert [line.split(" | ")[0] for line in shown if line.startswith("| ")] == ["| guidance", "| none", "| head"]
+    assert {line.count("|") for line in shown if line.startswith("|")} == {13}
 
 
 @pytest.mark.slow
@@ -212,8 +217,8 @@ def test_importing_needs_no_optional_package():
     """In a fresh process: what a benchmark machine may lack is not imported, not even indirectly."""
     code = """
 import sys
-from benchmarks import (cases, ceilings, compare, cost, decode, flags, harness, kinds, machine, plan, plots, profile,
-                        score, table)
+from benchmarks import (cases, ceilings, compare, cost, decode, flags, harness, kinds, machine, markdown, plan, plots,
+                        profile, score, table)
 unwanted = ("torch", "tensorflow", "tensorflow_datasets", "rouge_score", "tyro", "matplotlib", "platformdirs",
             "gguf", "pyarrow", "array_record")
 import json

@@ -34,8 +34,9 @@ def test_peers_give_our_tokens(lm):
         ours[kind].run()
     # The reward must change something, or ARGS would be plain decoding and the comparison would show nothing.
     assert (ours["head"].output != ours["none"].output).any()
-    peers = decode_torch.Peers(lm, weight=0.5).arms(case, rows=2)
-    assert [peer.arm.name for peer in peers] == ["HF generate", "ARGS", "ARGS, no cache", "two-model logits"]
+    all_peers = decode_torch.Peers(lm, weight=0.5)
+    peers = all_peers.arms(case, rows=2) + all_peers.arms(dataclasses.replace(case, batch=1), rows=1)[-1:]
+    assert [peer.arm.name for peer in peers] == ["HF generate", "ARGS", "two-model logits", "ARGS, no cache"]
     for peer in peers:
         seconds = peer.arm.run()
         assert seconds["total"] > 0
