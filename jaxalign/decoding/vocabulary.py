@@ -6,6 +6,7 @@ over the row and a little work on a few blocks replace a scan with indices (4 ti
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType, PartitionSpec
 
 _WIDTH = 256
 
@@ -13,6 +14,11 @@ _WIDTH = 256
 def _blocks(x: jax.Array) -> jax.Array:
     """`[..., n]` -> `[..., blocks, 256]`, filled up with minus infinity."""
     n = x.shape[-1]
+    if AxisType.Auto in jax.sharding.get_abstract_mesh().axis_types:
+        # A vocabulary that is split over devices (inside shard_map): one exchange of a row of logits, whole. Split
+        # blocks that do not divide would be moved several times over, and TPU compilers have failed on them.
+        free = PartitionSpec.UNCONSTRAINED
+        x = jax.lax.with_sharding_constraint(x, PartitionSpec(*[free] * (x.ndim - 1), None))
     x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -n % _WIDTH)], constant_values=-jnp.inf)
     return x.reshape(*x.shape[:-1], -1, _WIDTH)
 
