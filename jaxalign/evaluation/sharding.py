@@ -264,7 +264,7 @@ def _rows(arguments: tuple, axes: tuple) -> int:
 
 
 def _put(x: Any, sharding: NamedSharding) -> jax.Array:
-    if isinstance(x, jax.Array) and (x.sharding == sharding or not x.is_fully_addressable):
+    if isinstance(x, jax.core.Tracer) or (isinstance(x, jax.Array) and not x.is_fully_addressable):
         return x
     if sharding.is_fully_addressable:
         return jax.device_put(x, sharding)
