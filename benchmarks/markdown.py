@@ -11,50 +11,6 @@ from typing import Any
 from benchmarks import flags, table
 from jaxalign.errors import InputError
 
-_TITLES = (
-    "guidance",
-    "batch",
-    "k",
-    "dtype",
-    "tokens/s",
-    "ms/step",
-    "first ms",
-    "MBU %",
-    "MFU %",
-    "MB",
-    "of plain",
-    "notes",
-)
-
-
-def _row(record: Mapping[str, Any]) -> list[str]:
-    case, numbers = record["case"], record["metrics"]
-    rate, ratio = table.spread(numbers["tokens_per_second"]), table.spread(numbers["ratio_to_plain"], 2)
-    notes = [f"{share:.0%} of rows as {kind}" for kind, share in record.get("same_tokens_as", {}).items()]
-    if "peer" in record:
-        notes += [
-            f"{name.removesuffix('_over_peer')} {value['median']:.1f} times as fast"
-            for name, value in numbers.items()
-            if name.endswith("_over_peer")
-        ]
-        own = [record["peer"], str(record["rows"]), str(case["top_k"]), case["dtype"], rate, "", "", "", "", "", ratio]
-        return [*own, "; ".join(notes)]
-    memory = numbers["memory_bytes"]
-    return [
-        case["kind"],
-        str(case["batch"]),
-        str(case["top_k"]),
-        case["dtype"],
-        rate,
-        f"{numbers['milliseconds_per_step']['median']:.1f}",
-        f"{numbers['milliseconds_to_first_token']['median']:.0f}",
-        f"{100 * numbers['bandwidth_utilisation']:.0f}",
-        f"{100 * numbers['flop_utilisation']:.0f}",
-        "" if memory is None else f"{memory / 1e6:.0f}",
-        ratio,
-        "; ".join([*filter(None, [case["mesh"]]), *notes]),
-    ]
-
 
 def render(records: Sequence[Mapping[str, Any]]) -> str:
     """The runs among the records, each with its command, machine and ceilings above its table."""
@@ -70,8 +26,9 @@ def render(records: Sequence[Mapping[str, Any]]) -> str:
         if top is not None:
             products = ", ".join(f"{name} {value / 1e9:.0f} GFLOP/s" for name, value in top["flops_per_second"].items())
             head.append(f"Ceilings: copy {top['bytes_per_second'] / 1e9:.1f} GB/s, product {products}.")
-        lines = [f"| {' | '.join(_TITLES)} |", f"|{' --- |' * len(_TITLES)}"]
-        lines += [f"| {' | '.join(_row(record))} |" for record in own]
+        titles = [title for title, _ in table.DECODE_COLUMNS]
+        lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
+        lines += [f"| {' | '.join(table.decode_cells(record))} |" for record in own]
         blocks.append("\n".join([*head, "", *lines]))
     return "\n\n".join(blocks)
 

@@ -44,7 +44,7 @@ def ceilings_line(origin: Mapping[str, Any], top: Ceilings) -> str:
     return "; ".join(parts)
 
 
-_DECODE = (
+DECODE_COLUMNS = (
     ("guidance", 14),
     ("batch", 5),
     ("prompt", 6),
@@ -59,7 +59,7 @@ _DECODE = (
     ("memory MB", 9),
     ("of plain [quartiles]", 20),
     ("compile s", 9),
-    ("", 0),
+    ("notes", 0),
 )
 
 
@@ -70,7 +70,7 @@ def cells(values: Iterable[str], columns: Sequence[tuple[str, int]]) -> str:
 
 def decode_header() -> str:
     """The titles of the decode table."""
-    return cells((title for title, _ in _DECODE), _DECODE)
+    return cells((title for title, _ in DECODE_COLUMNS), DECODE_COLUMNS)
 
 
 def spread(value: Mapping[str, float], digits: int = 1) -> str:
@@ -79,7 +79,12 @@ def spread(value: Mapping[str, float], digits: int = 1) -> str:
 
 
 def decode_row(record: Mapping[str, Any]) -> str:
-    """One case, or one peer, of the decode table; takes a record after `as_json`."""
+    """One line of the decode table, of a record after `as_json`."""
+    return cells(decode_cells(record), DECODE_COLUMNS)
+
+
+def decode_cells(record: Mapping[str, Any]) -> list[str]:
+    """The texts of `DECODE_COLUMNS` for one case, or one peer, of a record after `as_json`."""
     case, numbers = record["case"], record["metrics"]
     notes = [case["mesh"]] if case["mesh"] else []
     notes += [f"{share:.0%} of rows as {kind}" for kind, share in record.get("same_tokens_as", {}).items()]
@@ -92,24 +97,21 @@ def decode_row(record: Mapping[str, Any]) -> str:
             for name, value in numbers.items()
             if name.endswith("_over_peer")
         ]
-        return cells([record["peer"], *map(str, shape), rate, "", "", "", "", "", ratio, "", "; ".join(notes)], _DECODE)
+        return [record["peer"], *map(str, shape), rate, *[""] * 5, ratio, "", "; ".join(notes)]
     memory = numbers["memory_bytes"]
-    return cells(
-        [
-            case["kind"],
-            *map(str, shape),
-            rate,
-            f"{numbers['milliseconds_per_step']['median']:.1f}",
-            f"{numbers['milliseconds_to_first_token']['median']:.0f}",
-            f"{100 * numbers['bandwidth_utilisation']:.0f}",
-            f"{100 * numbers['flop_utilisation']:.0f}",
-            "" if memory is None else f"{memory / 1e6:.0f}",
-            ratio,
-            f"{numbers['compile_seconds']:.1f}",
-            "; ".join(notes),
-        ],
-        _DECODE,
-    )
+    return [
+        case["kind"],
+        *map(str, shape),
+        rate,
+        f"{numbers['milliseconds_per_step']['median']:.1f}",
+        f"{numbers['milliseconds_to_first_token']['median']:.0f}",
+        f"{100 * numbers['bandwidth_utilisation']:.0f}",
+        f"{100 * numbers['flop_utilisation']:.0f}",
+        "" if memory is None else f"{memory / 1e6:.0f}",
+        ratio,
+        f"{numbers['compile_seconds']:.1f}",
+        "; ".join(notes),
+    ]
 
 
 def growth_lines(

@@ -58,7 +58,7 @@ def test_decode(tmp_path, capsys):
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == f"`{found[0]['command']}`"
     assert [line.split(" | ")[0] for line in shown if line.startswith("| ")] == ["| guidance", "| none", "| head"]
-    assert {line.count("|") for line in shown if line.startswith("|")} == {13}
+    assert {line.count("|") for line in shown if line.startswith("|")} == {16}
 
 
 @pytest.mark.slow
