@@ -60,7 +60,9 @@ class Topology:
         dimensions = CHIPS[kind].dimensions
         if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape) or shape.count("x") + 1 != dimensions:
             example = "4x4" if dimensions == 2 else "2x2x4"
-            raise InputError(f"topology {text!r}: {kind} has {dimensions} dimensions; write for instance {kind}:{example}")
+            raise InputError(
+                f"topology {text!r}: {kind} has {dimensions} dimensions; write for instance {kind}:{example}"
+            )
         return cls(kind, tuple(int(n) for n in shape.split("x")))
 
     def __str__(self) -> str:

@@ -14,7 +14,9 @@ _BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "b
 _BITS |= {"s32": 32, "u32": 32, "f32": 32, "s64": 64, "u64": 64, "f64": 64}
 
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+)(?: \(.*\))? (?:->.*)?\{$")
-_CALLED = re.compile(r"(?:body|condition|calls|to_apply|branch_computations|called_computations)=(\{[^}]*\}|%?[\w.\-]+)")
+_CALLED = re.compile(
+    r"(?:body|condition|calls|to_apply|branch_computations|called_computations)=(\{[^}]*\}|%?[\w.\-]+)"
+)
 _OPERATION = re.compile(r"^(?:ROOT )?%?[\w.\-]+ = (.*?) (" + "|".join(KINDS) + r")(-start)?\(")
 _SHAPE = re.compile(r"\b(" + "|".join(_BITS) + r")\[([\d,]*)\]")
 _TRIPS = re.compile(r'"?known_trip_count"?:\{"?n"?:"?(\d+)')

@@ -157,7 +157,9 @@ def decode_program(config: DecoderConfig, mesh: Mesh, work: Workload, prefilled:
         jax.eval_shape(before.function, *before.arguments),
         prefilled.output_shardings,
     )
-    return Traced(jax.jit(_map(block, mesh, (_USERS, _STATE), _STATE), donate_argnums=3), (*_common(config, mesh, work), state))
+    return Traced(
+        jax.jit(_map(block, mesh, (_USERS, _STATE), _STATE), donate_argnums=3), (*_common(config, mesh, work), state)
+    )
 
 
 def score_program(config: DecoderConfig, mesh: Mesh, work: Workload) -> Traced:
