@@ -1,6 +1,7 @@
 """Flags that the benchmarks share, and the model that they name."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -99,4 +100,8 @@ def script(name: str, main: Callable[[], int]) -> None:
     except JaxalignError as error:
         print(f"benchmarks.{name}: {error}", file=sys.stderr)
         status = error.exit_status
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone: not an error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
     sys.exit(status)
