@@ -158,7 +158,7 @@ class _Check:
         self.pair = array("q")  # hash of user, prompt and the two responses in either order
         self.side = array("b")  # which of the two was preferred: 0 or 1; 2 a tie
         self.group = array("q")
-        self.split = array("h")
+        self.split = array("q")
         fields = ("prompt", "completion") if completions else ("prompt", "chosen", "rejected")
         self.lengths = {field: array("q") for field in fields}
         self.invalid = Finding("rows that break the schema", "Mend or remove each.")
@@ -212,7 +212,7 @@ class _Check:
         if not self.line and not any(finding.count for finding in findings):
             findings = [Finding("no rows", "Write one JSON object a line.", 1, [f"{self.source}: holds no row"])]
         names = {number: name for name, number in self.splits.items() if name is not None}
-        codes, counts = np.unique(np.asarray(self.split, dtype=np.int16), return_counts=True)
+        codes, counts = np.unique(np.asarray(self.split, dtype=np.int64), return_counts=True)
         return Report(
             path=self.source,
             kind="completions" if self.completions else "preferences",
@@ -252,7 +252,7 @@ class _Check:
         )
         if len(self.splits) == 1:
             return found
-        split, names = np.asarray(self.split, dtype=np.int16), {code: name for name, code in self.splits.items()}
+        split, names = np.asarray(self.split, dtype=np.int64), {code: name for name, code in self.splits.items()}
         for rows in _shared(np.asarray(self.group, dtype=np.int64)):
             for row in rows[1:]:
                 if split[row] != split[rows[0]]:

@@ -4,6 +4,7 @@ No row is shown for a target whose group it has, nor one that repeats a text of 
 the context word for word. Ties say nothing about the user and are never shown.
 """
 
+import functools
 import logging
 import re
 from collections import defaultdict
@@ -121,17 +122,15 @@ def _bm25(pool: Sequence[Preference | Completion], seed: int) -> _Ranking:
         index.index(prompts, show_progress=False)
     keys = [row_key(row, seed) for row in pool]
 
+    @functools.lru_cache(maxsize=64)  # targets share prompts
+    def scores(prompt: str) -> np.ndarray:
+        query = words(prompt)
+        return index.get_scores(query) if query and any(prompts) else np.zeros(len(pool), np.float32)
+
     def ranking(user: str, places: list[int]):
         # Sorted by hash first: the sort by score is stable, and so breaks ties by it.
         candidates = np.array(sorted(places, key=keys.__getitem__), np.int64)
-
-        def rank(prompt: str) -> Iterable[int]:
-            query = words(prompt)
-            if not any(prompts) or not query:
-                return candidates
-            return candidates[np.argsort(-index.get_scores(query)[candidates], kind="stable")]
-
-        return rank
+        return lambda prompt: candidates[np.argsort(-scores(prompt)[candidates], kind="stable")]
 
     return ranking
 

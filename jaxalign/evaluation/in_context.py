@@ -6,6 +6,7 @@ for generation, for log-probabilities of responses, and for guided decoding on t
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 from jaxalign.data.demonstrations import Row, Select, demonstrations
@@ -166,31 +167,27 @@ class _Budget:
 
     def __init__(self, budget: int, tokenizer: Tokenizer):
         self._budget = budget
-        self._tokenizer = tokenizer
-        # A demonstration costs about the same before every request, and rendering is slow.
-        self._costs: dict[tuple[tuple[str, str], ...], int] = {}
+        # Rows are shown before many requests, and users share prompts.
+        self._counted = functools.lru_cache(maxsize=1 << 14)(
+            lambda turns: len(tokenizer.chat([{"role": role, "content": content} for role, content in turns]))
+        )
 
     def __call__(self, demonstrations: Sequence[list[Message]], request: list[Message]) -> list[list[Message]]:
         if not demonstrations:
             return []
-        alone = self._tokens(request)
         kept, room = [], self._budget
-        possible = [turns for turns in demonstrations if self._cost(turns) <= self._budget]
-        for turns in reversed(possible):
-            room -= self._cost(turns)
+        for turns in reversed(demonstrations):
+            cost = self._tokens([*turns, _PROBE]) - self._tokens([_PROBE])
+            if cost > self._budget:
+                continue
+            room -= cost
             if room < 0:
                 break
             kept.insert(0, turns)
         # Exact, also for templates whose turns do not add up.
-        while kept and self._tokens(_joined(kept, request)) - alone > self._budget:
+        while kept and self._tokens(_joined(kept, request)) - self._tokens(request) > self._budget:
             del kept[0]
         return kept
 
-    def _cost(self, turns: list[Message]) -> int:
-        key = tuple((message["role"], message["content"]) for message in turns)
-        if key not in self._costs:
-            self._costs[key] = self._tokens([*turns, _PROBE]) - self._tokens([_PROBE])
-        return self._costs[key]
-
     def _tokens(self, messages: Sequence[Message]) -> int:
-        return len(self._tokenizer.chat(messages))
+        return self._counted(tuple((message["role"], message["content"]) for message in messages))
