@@ -4,6 +4,7 @@ Every text passes through `clean` (nothing invisible, nothing that reorders) and
 """
 
 import base64
+import functools
 import hashlib
 import json
 import re
@@ -37,15 +38,8 @@ def style() -> str:
     return f":root{{{variables('light')}}}\n{dark}\n{tones}\n{page}"
 
 
-def render(run: Run, subject: Subject, figures: Mapping[str, Figure], shown: Mapping[str, tables.Table]) -> str:
-    """The page.
-
-    Args:
-      run: what the folder holds.
-      subject: its numbers and picks.
-      figures: by name; a figure whose numbers are missing is absent, and the page says so.
-      shown: tables by name.
-    """
+@functools.cache
+def _template() -> Any:
     import jinja2
 
     def finalize(value: Any) -> Any:
@@ -57,22 +51,33 @@ def render(run: Run, subject: Subject, figures: Mapping[str, Figure], shown: Map
     )
     environment.filters |= {
         "prose": _prose,
+        "breakable": _breakable,
         "line": lambda text, limit=80: line(str(text), limit),
         "label": tables.label_text,
         "p": numbers.p_text,
         "amount": lambda value, label: verdict.amount(label, value),
-        "two": lambda value: numbers.Measure("", digits=2).text(value),
-        "breakable": _breakable,
+        "two": numbers.Measure("", digits=2).text,
         "heads": _heads,
         "value": lambda value: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False),
     }
+    return environment.from_string(files("jaxalign.report").joinpath("page.html.j2").read_text(encoding="utf-8"))
+
+
+def render(run: Run, subject: Subject, figures: Mapping[str, Figure], shown: Mapping[str, tables.Table]) -> str:
+    """The page.
+
+    Args:
+      run: what the folder holds.
+      subject: its numbers and picks.
+      figures: by name; a figure whose numbers are missing is absent, and the page says so.
+      shown: tables by name.
+    """
     css = style()
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    template = environment.from_string(files("jaxalign.report").joinpath("page.html.j2").read_text(encoding="utf-8"))
     tasks, all_tasks = texts.tasks(run.generations)
     from markupsafe import Markup
 
-    return template.render(
+    return _template().render(
         run=run,
         subject=subject,
         group=subject.numbers.group,
@@ -90,7 +95,6 @@ def render(run: Run, subject: Subject, figures: Mapping[str, Figure], shown: Map
         versions=run.config.get("versions") or {},
         hashes=_flat(run.config.get("data") or {}),
         most_rows=MOST_ROWS,
-        Estimate=numbers.Estimate,
     )
 
 

@@ -166,8 +166,8 @@ def accuracy(found: Numbers) -> Table:
     note = (
         "Accuracies are means over users, with 95 % intervals over users; the best of a column is bold. Policy "
         "accuracy is that of the form `policy` at the weight that validation users chose; of methods without a reward "
-        "model it is that of the prompted language model's likelihood. `sum` adds log-probabilities over a response and "
-        "favours short ones, `mean` divides by its tokens. The worst tenth of users and w are those of "
+        "model it is that of the prompted language model's likelihood. `sum` adds log-probabilities over a response "
+        "and favours short ones, `mean` divides by its tokens. The worst tenth of users and w are those of "
         f"{found.group} users and `sum`."
     )
     return _dense(Table("accuracy", "Accuracy", heads, rows, note))

@@ -71,8 +71,8 @@ def equivalence(subject: Subject) -> Figure | None:
         return None
     caption = (
         "Pairs of methods whose RM accuracies differ by much: does the quality of their texts differ? The shaded band "
-        "is the margin that counts as no difference, fixed beforehand. A filled blue mark: its 90 % interval lies within "
-        "the band, so the two are equivalent."
+        "is the margin that counts as no difference, fixed beforehand. A filled blue mark: its 90 % interval lies "
+        "within the band, so the two are equivalent."
     )
     legend: list[tuple[str, Tone, str]] = [("dot", "policy", "equivalent"), ("ring", "ink", "not shown to be")]
     title = "Methods with different RM accuracy, compared by their texts"

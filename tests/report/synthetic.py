@@ -183,7 +183,7 @@ def selection(methods=tuple(RM)):
 
 
 CONFIG = {"schema": 2, "config": {"name": "synthetic", "model": "smollm2", "top_ks": [10], "weights": list(WEIGHTS)},
-          "versions": {"python": "3.11", "jax": "0.10"}, "commit": "0123abc", "data": {"sha256": "ab" * 32}}  # fmt: skip
+          "versions": {"python": "3.11"}, "commit": "0123abc", "data": {"sha256": "ab" * 32}}  # fmt: skip
 DATA = {"title": "Argument preferences", "source": "synthetic", "licence": "CC BY 4.0", "texts": 1200,
         "users": {"seen": 60, "validation": 20, "unseen": 20}, "notes": ["Made for tests."],
         "pairs": {"train": 4000, "validation": 500, "seen_test": 800, "unseen_test": 400},

@@ -36,6 +36,8 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
+        if tag in ("div", "p", "td", "th", "dd", "li"):
+            self.texts.append(" ")
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -84,12 +86,15 @@ def test_the_top_says_what_to_deploy_and_what_rm_accuracy_costs(whole):
 def test_every_section_shows_its_numbers(whole):
     text = Page((whole / "report.html").read_text()).text
     assert "tau-b between RM accuracy and policy accuracy is 0.21 (95 % interval \u22120.29 to 0.64, p = 0.55)" in text
-    assert "71.0" in text and "68.0\u201374.0" in text  # RM accuracy of lore with its interval
+    assert "71.0" in text
+    assert "68.0\u201374.0" in text
     assert "Met RM accuracy agrees weakly" in text
     assert "Not met Guidance fails" in text
     assert "Cannot be said In-context learning wins" in text
     assert "On arguing: what people prefer" in text  # the user's own text
-    assert "Argument preferences" in text and "CC BY 4.0" in text and "0123abc" in text
+    assert "Argument preferences" in text
+    assert "CC BY 4.0" in text
+    assert "0123abc" in text
     assert not re.search(r"\bnan\b|\binf\b|\bNone\b|Undefined", text)
 
 
@@ -106,15 +111,18 @@ def test_the_page_is_well_formed_and_accessible(whole):
     assert ("html", {"lang": "en"}) in page.tags
     assert any(a.get("name") == "viewport" and "width=device-width" in a["content"] for _, a in page.tags)
     charts = [a for tag, a in page.tags if tag == "svg" and a.get("class") == "chart"]
-    assert charts and all(a["role"] == "img" and a["aria-label"] for a in charts)
+    assert charts
+    assert all(a["role"] == "img" and a["aria-label"] for a in charts)
     assert sum(tag == "figure" for tag, _ in page.tags) == sum(tag == "figcaption" for tag, _ in page.tags) == 6
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
-    assert levels[0] == 1 and levels.count(1) == 1
+    assert levels[0] == 1
+    assert levels.count(1) == 1
     identifiers = [a["id"] for _, a in page.tags if "id" in a]
     assert len(identifiers) == len(set(identifiers))
     assert {a["href"][1:] for tag, a in page.tags if tag == "a"} <= set(identifiers)
     tables = [place for place, (tag, _) in enumerate(page.tags) if tag == "table"]
-    assert tables and all("scroll" in page.tags[place - 1][1].get("class", "") for place in tables)
+    assert tables
+    assert all("scroll" in page.tags[place - 1][1].get("class", "") for place in tables)
 
 
 def test_nothing_is_fetched_and_nothing_runs(whole):
@@ -128,7 +136,8 @@ def test_nothing_is_fetched_and_nothing_runs(whole):
     style = re.search("<style>(.*?)</style>", text, re.S)[1]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = next(a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
-    assert policy.startswith("default-src 'none'; ") and f"style-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'; ")
+    assert f"style-src 'sha256-{digest}'" in policy
     assert "unsafe" not in policy
 
 
@@ -136,9 +145,9 @@ def test_figures_and_tables_are_written_as_files(whole):
     for name in FIGURES:
         for suffix in ("", "_dark"):
             assert (whole / "figures" / f"{name}{suffix}.png").read_bytes().startswith(b"\x89PNG")
-        rows = list(csv.DictReader((whole / "figures" / f"{name}.csv").open()))
+        rows = list(csv.DictReader((whole / "figures" / f"{name}.csv").read_text().splitlines()))
         assert rows
-    rows = list(csv.DictReader((whole / "figures" / "accuracy.csv").open()))
+    rows = list(csv.DictReader((whole / "figures" / "accuracy.csv").read_text().splitlines()))
     lore = next(row for row in rows if row["method"] == "lore" and row["length"] == "sum")
     assert (float(lore["rm_accuracy"]), float(lore["policy_accuracy"])) == (0.71, 0.67)
     assert float(lore["rm_accuracy_low"]) == pytest.approx(0.68)
@@ -168,7 +177,7 @@ def test_hostile_text_is_inert_wherever_it_stands(tmp_path, no_pictures):
     for field in ("correlations", "regret", "equivalence", "claims"):
         for row in selection[field]:
             row |= {key: evil for key in row if isinstance(row[key], str)}
-    metrics = named(synthetic.metrics()) + [synthetic._row(evil, evil, 0.5)]
+    metrics = [*named(synthetic.metrics()), synthetic._row(evil, evil, 0.5)]
     folder = synthetic.write(
         tmp_path / "run",
         generations=generations,
@@ -184,7 +193,8 @@ def test_hostile_text_is_inert_wherever_it_stands(tmp_path, no_pictures):
     assert not {tag for tag, _ in page.tags} & {"script", "img"}
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text)
-    assert "<script>alert(1)</script>" in page.text and "\u27e8U+202E\u27e9evil" in page.text  # shown, not run
+    assert "<script>alert(1)</script>" in page.text
+    assert "\u27e8U+202E\u27e9evil" in page.text
     assert "{{ 7 * 7 }}" in page.text
     for file in (*(folder / "figures").iterdir(), *(folder / "tables").iterdir()):
         assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\u202e]", file.read_text(encoding="utf-8"))
@@ -203,7 +213,7 @@ def test_no_cell_of_a_csv_file_is_a_formula(tmp_path, start):
     cell = f"{start}HYPERLINK(1)"
     table = tables.Table("t", "", [column, tables.Column("value", "value")], [{"method": cell, "value": -1.5}])
     tables.write_csv(tmp_path / "t.csv", table)
-    row = list(csv.reader((tmp_path / "t.csv").open(encoding="utf-8", newline="")))[1]
+    row = list(csv.reader((tmp_path / "t.csv").read_text(encoding="utf-8").splitlines()))[1]
     assert row[0] == "'" + cell
     assert row[1] == "-1.5"  # a number stays one
 
@@ -239,7 +249,8 @@ def test_a_run_that_has_only_begun_has_a_report(tmp_path, no_pictures):
 def test_one_method_has_no_tau_and_the_report_says_so(tmp_path, no_pictures):
     page = written(synthetic.write(tmp_path / "run", ONE))
     assert "tau-b between RM accuracy and policy accuracy is undefined: one method" in page.text
-    assert "Deploy lore." in page.text and "RM accuracy would have picked it too" in page.text
+    assert "Deploy lore." in page.text
+    assert "RM accuracy would have picked it too" in page.text
 
 
 def test_a_figure_that_cannot_be_drawn_any_more_goes(tmp_path, no_pictures):
@@ -262,9 +273,9 @@ def test_validation_users_are_no_result(tmp_path, no_pictures):
         ("metrics.jsonl", '{"measure": "ece"}\n', "line 1: field 'method' is missing"),
         ("metrics.jsonl", "\n{oops\n", "line 2: it is not JSON"),
         ("metrics.jsonl", "[1]\n", "line 1: it must be a JSON object"),
-        ("users.jsonl", '{"measure": "m", "method": "b", "group": "seen", "user": 7, "value": 1}', "'user' must be text"),
-        ("metrics.jsonl", '{"measure": "m", "method": "b", "group": "seen", "value": NaN}', "NaN is not JSON"),
-        ("metrics.jsonl", '{"measure": "m", "method": "b", "group": "seen", "value": true}', "must be a number or null"),
+        ("users.jsonl", '{"measure": "m", "method": "b", "group": "g", "user": 7, "value": 1}', "'user' must be text"),
+        ("metrics.jsonl", '{"measure": "m", "method": "b", "group": "g", "value": NaN}', "NaN is not JSON"),
+        ("metrics.jsonl", '{"measure": "m", "method": "b", "group": "g", "value": true}', "must be a number or null"),
         ("selection.json", '{"regret": [{"criterion": 1}]}', "field 'regret', entry 1: 'criterion' must be text"),
         ("data.json", "\xff", "it is not UTF-8"),
     ],
@@ -292,7 +303,9 @@ def test_the_command_prints_the_verdict_and_the_path(tmp_path, no_pictures, caps
     folder = synthetic.write(tmp_path / "run", ONE)
     assert cli.main(["report", str(folder)]) == 0
     printed = capsys.readouterr().out
-    assert "Deploy lore." in printed and "71.0" in printed and str(folder / "report.html") in printed
+    assert "Deploy lore." in printed
+    assert "71.0" in printed
+    assert str(folder / "report.html") in printed
     assert cli.main(["report", str(tmp_path / "none")]) == 2
     assert "there is no such folder" in capsys.readouterr().err
 
