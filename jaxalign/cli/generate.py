@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from jaxalign.cli import flags
 from jaxalign.cli.prompt_file import read_lines
@@ -35,17 +36,26 @@ class Options(Steering):
     top_p: float = 1.0
     """Nucleus of plain sampling."""
 
-    temperature: float = 0.0
-    """0 is greedy."""
+    temperature: float | None = None
+    """0 is greedy, and the default without --best-of."""
 
     seed: int = 0
     """Of the draws; a prompt's draws depend on the seed and its place in the file alone."""
+
+    best_of: int | None = None
+    """Samples this many responses from the model itself (temperature 1 by default) and keeps the best by the reward."""
+
+    block: int | None = None
+    """With --best-of, compares continuations of this many tokens and goes on from the best one."""
+
+    best_by: Literal["reward", "sequence"] = "reward"
+    """With --best-of: the reward alone, or the log-probability plus the weighted reward."""
 
     ignore_eos: bool = False
     """Run to the limit whatever is produced."""
 
     records: bool = False
-    """Adds per-token lists: log_prob, rank, entropy, reward, changed."""
+    """Adds per-token lists: log_prob, rank, entropy, reward, changed, skipped."""
 
     out: Path | None = None
     """Write here instead of to standard output."""
@@ -63,8 +73,12 @@ def main(arguments: Sequence[str]) -> int:
         prompts = [line.get("prompt", line.get("ids")) for line in lines]
     lm = load_model(options)
     guidance = guidance_of(options, lm)
+    from jaxalign.decoding.best_of import BestOf
     from jaxalign.decoding.generate import stream
 
+    if options.best_of is None and options.block is not None:
+        raise InputError("--block goes with --best-of")
+    best_of = None if options.best_of is None else BestOf(options.best_of, options.block, options.best_by)
     failed = 0
     waiting: dict[int, str] = {}
     written = 0
@@ -76,12 +90,13 @@ def main(arguments: Sequence[str]) -> int:
             max_new_tokens=options.max_new_tokens,
             top_k=options.top_k,
             top_p=options.top_p,
-            temperature=options.temperature,
+            temperature=float(best_of is not None) if options.temperature is None else options.temperature,
             seed=options.seed,
             ignore_eos=options.ignore_eos,
             on_long_prompt=options.on_long_prompt,
             batch_size=options.batch_size,
             record=options.records,
+            best_of=best_of,
         ):
             failed += result.stop_reason == "non_finite"
             values = dataclasses.asdict(result)

@@ -1,6 +1,7 @@
 """What `generate` and `score` share: the model, and the guidance that the flags describe."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +35,9 @@ class Steering:
     weight: float = 1.0
     """w: how much a unit of reward counts against a nat of log-probability."""
 
+    clip: float | None = None
+    """Rewards are clipped to plus or minus this bound before they are weighted."""
+
     batch_size: int = 8
     """Rows that are computed together."""
 
@@ -56,27 +60,39 @@ def guidance_of(options: Steering, lm: Any) -> Any:
     Raises:
       InputError: flags that contradict each other, a file that is not a vector of the model's width, an unknown user.
     """
-    from jaxalign.decoding.guidance import RewardHead
-
     if options.reward_head is not None and options.rewards is not None:
         raise InputError("give --reward-head or --rewards, not both")
     if (options.rewards is None) != (options.user is None):
         raise InputError("--rewards and --user go together: a folder, and whose reward of it guides")
     if options.reward_head is not None:
-        return RewardHead.linear(_vector(options.reward_head, lm.config.hidden_size), weight=options.weight)
-    if options.rewards is not None:
-        import jax
+        from jaxalign.decoding.guidance import RewardHead
 
-        from jaxalign.rewards import export
-        from jaxalign.rewards.tuning import export as tuned
+        guidance = RewardHead.linear(_vector(options.reward_head, lm.config.hidden_size), weight=options.weight)
+    elif options.rewards is not None:
+        guidance = _fitted(options.rewards, str(options.user), options.weight, lm)
+    else:
+        return None
+    return guidance if options.clip is None else dataclasses.replace(guidance, clip=options.clip)
 
-        if tuned.is_tuned(options.rewards):
-            return tuned.load(options.rewards).only(str(options.user)).guidance(lm, weight=options.weight)
-        model = export.load(options.rewards, lm.fingerprint)
-        row = model.index(str(options.user))
-        users = jax.tree.map(lambda leaf: np.asarray(leaf)[row : row + 1], model.user_params)
-        return RewardHead(function=model.reward, shared=model.shared, users=users, weight=options.weight)
-    return None
+
+def _fitted(folder: Path, user: str, weight: float, lm: Any) -> Any:
+    """The guidance by a fitted reward model of one user."""
+    import jax
+
+    from jaxalign.cli.fit import REPORT
+    from jaxalign.decoding.guidance import RewardHead
+    from jaxalign.rewards import export
+    from jaxalign.rewards.tuning import export as tuned
+
+    if tuned.is_tuned(folder):
+        return tuned.load(folder).only(user).guidance(lm, weight=weight)
+    model = export.load(folder, lm.fingerprint)
+    row = model.index(user)
+    users = jax.tree.map(lambda leaf: np.asarray(leaf)[row : row + 1], model.user_params)
+    # A model that another program wrote has no note of how its texts were pooled: the last token, as most are.
+    note = folder / REPORT
+    pooling = json.loads(note.read_text())["pooling"] if note.is_file() else "last"
+    return RewardHead(function=model.reward, shared=model.shared, users=users, weight=weight, pooling=pooling)
 
 
 def _vector(path: Path, width: int) -> np.ndarray:

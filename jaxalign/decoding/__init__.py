@@ -4,7 +4,9 @@
 | --- | --- |
 | `generate` | text in, text out |
 | `score`, `forced` | how policies judge given responses; the teacher-forced pass under it |
-| `loop` | the jitted loop, its state, its records |
+| `loop`, `choice` | the jitted loop; one step of it, with the loop's state and records |
+| `best_of` | best-of-n and blockwise best-of-n |
+| `skipping` | candidates that cannot win are not encoded |
 | `guidance/` | what is added to the model's log-probabilities; `guidance/base.py` is where the decoder is extended |
 | `selection`, `schedules` | how a token is chosen; how a weight changes over a response |
 | `rows` | per-row settings and stop reasons |
@@ -12,6 +14,7 @@
 | `prompts`, `checks`, `buckets` | input to ids; what cannot work; rounding of sizes |
 """
 
+from jaxalign.decoding.best_of import BestOf
 from jaxalign.decoding.generate import Generation, generate, stream
 from jaxalign.decoding.guidance import (
     AutoregressiveReward,
@@ -31,6 +34,7 @@ from jaxalign.decoding.selection import Greedy, Sample
 
 __all__ = [
     "AutoregressiveReward",
+    "BestOf",
     "CandidateGuidance",
     "Constant",
     "Ensemble",

@@ -27,7 +27,9 @@ def context_of(lm: LanguageModel, guidance: Guidance | None) -> int:
     return min(config.max_position for config in [lm.config, *models])
 
 
-def check_guidance(lm: LanguageModel, guidance: Guidance | None, user: np.ndarray, top_k: np.ndarray) -> None:
+def check_guidance(
+    lm: LanguageModel, guidance: Guidance | None, user: np.ndarray, top_k: np.ndarray, least: int | None = None
+) -> None:
     """Refuses what cannot work.
 
     Args:
@@ -35,13 +37,14 @@ def check_guidance(lm: LanguageModel, guidance: Guidance | None, user: np.ndarra
       guidance: or None.
       user: `[batch]` user indices.
       top_k: `[batch]` numbers of candidates.
+      least: the smallest k; default 1 for a candidate guidance and 0 otherwise, which stands for the whole vocabulary.
 
     Raises:
       InputError: a weight that is negative or not finite, k out of range, an unknown user.
       ModelError: a model or head of another vocabulary or width.
     """
-    # Without candidates, 0 stands for the whole vocabulary.
-    least = 1 if guidance is not None and guidance.scores_candidates else 0
+    if least is None:
+        least = int(guidance is not None and guidance.scores_candidates)
     if (bad := np.flatnonzero((top_k < least) | (top_k > lm.config.vocab_size))).size:
         row = bad[0]
         raise InputError(f"top_k = {top_k[row]} in row {row}: between {least} and {lm.config.vocab_size} is needed")

@@ -105,6 +105,10 @@ def forced(
     hidden, cache = prefill(model, tokens, lengths)
     prompt_last = jnp.asarray(length - responses - 1, jnp.int32)
     prompt_hidden = jnp.take_along_axis(hidden, prompt_last[:, None, None], axis=1)[:, 0]
+    response_sum = None
+    if program.reads_hidden:
+        inside = jnp.arange(length, dtype=jnp.int32)[None] > prompt_last[:, None]
+        response_sum = jnp.cumsum(jnp.where(inside[..., None], hidden, 0.0), axis=1)
     texts = Texts(tokens, lengths, prompt_last, length, 0, rows)
     carries = tuple(guidance.encode(texts) for guidance in guidances)
     boosting = next(((g, c) for g, c in zip(guidances, carries, strict=True) if g.scores_vocabulary), None)
@@ -127,6 +131,8 @@ def forced(
         target_log_prob = jnp.take_along_axis(log_prob, target[..., None], axis=-1)
         stop = jnp.broadcast_to(slot[None], (batch, program.piece))
         step = Step(rows, position, cache.start, stop, prefix, last, prompt_hidden, None, log_prob)
+        if response_sum is not None:
+            step = step._replace(response_sum=response_sum[:, prefix])
         base, target_bonus = log_prob, None
         if boosting is not None:
             guidance, carry = boosting

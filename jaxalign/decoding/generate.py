@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxalign.decoding import loop
+from jaxalign.decoding.best_of import BestOf
+from jaxalign.decoding.best_of import best_of as best_samples
 from jaxalign.decoding.buckets import bucket, power_of_two
 from jaxalign.decoding.checks import check_guidance, context_of
 from jaxalign.decoding.guidance.base import Guidance, for_rows
@@ -57,6 +59,7 @@ def generate(
     on_long_prompt: str = "error",
     batch_size: int = 32,
     record: bool = False,
+    best_of: BestOf | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Generation]:
     """Generates one response per prompt.
@@ -80,6 +83,9 @@ def generate(
       on_long_prompt: `error`, or `truncate_left` to cut prompts that leave no room, with a count in the result.
       batch_size: rows that are decoded together; prompts are sorted by length into batches.
       record: keep per-token records.
+      best_of: sample several responses per prompt from the language model itself and keep the best by the guidance's
+        reward; the guidance then does not steer, `top_k` is the filter of plain sampling, `temperature` must be above
+        0, and a batch has `batch_size` times `samples` rows.
       progress: called with the number of prompts finished since the last call.
 
     Raises:
@@ -103,6 +109,7 @@ def generate(
         on_long_prompt=on_long_prompt,
         batch_size=batch_size,
         record=record,
+        best_of=best_of,
     ):
         results[index] = result
         if progress is not None:
@@ -127,11 +134,13 @@ def stream(
     on_long_prompt: str = "error",
     batch_size: int = 32,
     record: bool = False,
+    best_of: BestOf | None = None,
 ) -> Iterator[tuple[int, Generation]]:
     """As `generate`, giving (place in the list, result) as each batch finishes. Input is checked at the first step."""
     if batch_size < 1:
         raise InputError(f"batch_size = {batch_size}: at least 1 is needed")
-    candidates = guidance is not None and guidance.scores_candidates
+    judged = guidance is not None and guidance.scores_candidates
+    candidates = judged and best_of is None
     count = len(prompts)
     wanted = per_row("max_new_tokens", max_new_tokens, np.int32, count)
     settings: dict[str, np.ndarray] = {
@@ -145,8 +154,11 @@ def stream(
     }
     make_rows(count, **settings)  # checks the values of all rows before any work
     context = context_of(lm, guidance)
-    encoded = encode_prompts(lm.tokenizer, prompts, context, on_long_prompt, lm.config.vocab_size)
-    check_guidance(lm, guidance, settings["user"], settings["top_k"])
+    # A reward is that of the prompt with a candidate, which must fit too.
+    encoded = encode_prompts(lm.tokenizer, prompts, context, on_long_prompt, lm.config.vocab_size, beside=int(judged))
+    check_guidance(lm, guidance, settings["user"], settings["top_k"], least=int(candidates))
+    if best_of is not None:
+        _check_best_of(guidance, settings["temperature"])
     if selection is None:
         selection = _selection(candidates, settings)
     end_ids = () if ignore_eos or lm.tokenizer is None else lm.tokenizer.end_ids
@@ -165,16 +177,22 @@ def stream(
             max_top_k=int(settings["top_k"][index].max()) if candidates else 0,
             end_ids=end_ids,
             pad_id=pad_id,
-            record=record,
+            record=record or best_of is not None,
+            sample_first=best_of is not None,
         )
         length = min(bucket(max(len(encoded[i].ids) for i in index)), context)
         tokens, lengths = left_pad([encoded[i].ids for i in padded], length, pad_id)
         rows = make_rows(size, **{name: value[padded] for name, value in settings.items()})
         real = jnp.arange(size) < len(index)
-        steering = None if guidance is None else for_rows(guidance, padded)
-        state = loop.start(program, lm.params, steering, selection, rows, tokens, lengths, real)
-        state = loop.decode(program, lm.params, steering, selection, rows, state)
-        yield from _results(lm, encoded, index, state)
+        samples = padded if best_of is None else np.repeat(padded, best_of.samples)
+        steering = None if guidance is None else for_rows(guidance, samples)
+        if best_of is not None:
+            assert steering is not None
+            state = best_samples(program, best_of, lm.params, steering, selection, rows, tokens, lengths, real)
+        else:
+            state = loop.start(program, lm.params, steering, selection, rows, tokens, lengths, real)
+            state = loop.decode(program, lm.params, steering, selection, rows, state)
+        yield from _results(lm, encoded, index, state, record)
 
 
 def _selection(candidates: bool, settings: dict[str, np.ndarray]) -> Selection:
@@ -185,10 +203,19 @@ def _selection(candidates: bool, settings: dict[str, np.ndarray]) -> Selection:
     return Sample(max_top_k=int(settings["top_k"].max()), use_top_p=bool((settings["top_p"] < 1).any()))
 
 
-def _results(lm: LanguageModel, encoded, index: Sequence[int], state: loop.State) -> Iterator[tuple[int, Generation]]:
+def _check_best_of(guidance: Guidance | None, temperature: np.ndarray) -> None:
+    if guidance is None or not guidance.scores_candidates or guidance.scores_vocabulary:
+        raise InputError("best of: a guidance that gives a response one reward is needed, such as RewardHead")
+    if (cold := np.flatnonzero(temperature == 0)).size:
+        raise InputError(f"best of: temperature = 0 in row {cold[0]}: all samples would be equal; use 1")
+
+
+def _results(
+    lm: LanguageModel, encoded, index: Sequence[int], state: loop.State, record: bool
+) -> Iterator[tuple[int, Generation]]:
     tokens, counts, reasons = (np.asarray(x) for x in (state.tokens, state.chosen, state.reason))
     records: dict[str, Any] = {}
-    if state.records is not None:
+    if record and state.records is not None:
         records = {name: np.asarray(value) for name, value in state.records._asdict().items()}
     for row, i in enumerate(index):
         ids = tokens[row, : counts[row]].tolist()

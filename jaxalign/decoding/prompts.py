@@ -29,16 +29,22 @@ def is_ids(prompt: object) -> bool:
 
 
 def encode_prompts(
-    tokenizer: Tokenizer | None, prompts: Sequence[Prompt], context: int, on_long_prompt: str, vocab_size: int
+    tokenizer: Tokenizer | None,
+    prompts: Sequence[Prompt],
+    context: int,
+    on_long_prompt: str,
+    vocab_size: int,
+    beside: int = 0,
 ) -> list[Encoded]:
     """Token ids of every prompt.
 
     Args:
       tokenizer: None when the model has none; prompts must then be ids.
       prompts: texts (one user message of the chat template), chat messages, or ids.
-      context: longest allowed prompt in tokens.
+      context: longest sequence in tokens.
       on_long_prompt: `error` or `truncate_left`.
       vocab_size: ids must be below it.
+      beside: tokens of the context that must be left free.
 
     Raises:
       InputError: naming the prompt by its place in the list, from 0.
@@ -50,12 +56,14 @@ def encode_prompts(
     if on_long_prompt not in ("error", "truncate_left"):
         raise InputError(f"on_long_prompt = {on_long_prompt!r}: use 'error' or 'truncate_left'")
     return [
-        _encode(tokenizer, prompt, f"prompt {i}", context, on_long_prompt, vocab_size)
+        _encode(tokenizer, prompt, f"prompt {i}", context, on_long_prompt, vocab_size, beside)
         for i, prompt in enumerate(prompts)
     ]
 
 
-def _encode(tokenizer, prompt: Prompt, where: str, context: int, on_long_prompt: str, vocab_size: int) -> Encoded:
+def _encode(
+    tokenizer, prompt: Prompt, where: str, context: int, on_long_prompt: str, vocab_size: int, beside: int
+) -> Encoded:
     if len(prompt) == 0:
         raise InputError(f"{where} is empty")
     if is_ids(prompt):
@@ -66,10 +74,12 @@ def _encode(tokenizer, prompt: Prompt, where: str, context: int, on_long_prompt:
         raise InputError(f"{where} is text, and the model has no tokenizer: give token ids")
     else:
         ids = tokenizer.prompt(prompt, where)
-    if len(ids) <= context:
+    room = context - beside
+    if len(ids) <= room:
         return Encoded(ids, 0)
     if on_long_prompt == "error":
+        taken = f", {beside} of them for the candidates" if beside else ""
         raise InputError(
-            f"{where} has {len(ids)} tokens and the context holds {context}: shorten it, or use truncate_left"
+            f"{where} has {len(ids)} tokens and the context holds {context}{taken}: shorten it, or use truncate_left"
         )
-    return Encoded(ids[-context:], len(ids) - context)
+    return Encoded(ids[-room:], len(ids) - room)

@@ -6,6 +6,8 @@ response (teacher forcing). With the prompt's own keys as the cache, and query i
 causal attention of prefill.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -16,6 +18,20 @@ _MASKED = -1e30
 _MAX_SCORES = 1 << 26
 
 
+class Packed(NamedTuple):
+    """Queries of several rows in one line, for `attend` in the place of `stop`.
+
+    Everything else in a transformer sees a batch of one row; here each query goes to its own row's cache.
+
+    Attributes:
+      place: `[slots]` int32, row * k + column of each query in the batch's own layout; rows * k for an empty slot.
+      stop: `[rows, k]` int32, as in `attend`, in the batch's own layout.
+    """
+
+    place: jax.Array
+    stop: jax.Array
+
+
 def attend(
     query: jax.Array,
     key: jax.Array,
@@ -23,7 +39,7 @@ def attend(
     cache_keys: jax.Array,
     cache_values: jax.Array,
     start: jax.Array,
-    stop: jax.Array,
+    stop: jax.Array | Packed,
 ) -> jax.Array:
     """Attention of each query over the cache slots `start <= slot < stop` and the query's own key.
 
@@ -36,11 +52,14 @@ def attend(
       cache_keys: `[batch, kv_heads, slots, head_dim]`.
       cache_values: `[batch, kv_heads, slots, head_dim]`.
       start: `[batch]` int32, first slot that a row may see (its left padding).
-      stop: `[batch, queries]` int32, first slot that a query may not see.
+      stop: `[batch, queries]` int32, first slot that a query may not see. Or `Packed`: the queries, their keys and
+        values are then `[1, slots, ...]`, and so is the result.
 
     Returns:
       `[batch, queries, heads, head_dim]` float32.
     """
+    if isinstance(stop, Packed):
+        return _packed(query, key, value, cache_keys, cache_values, start, stop)
     batch, queries, heads, head_dim = query.shape
     slots = cache_keys.shape[2]
     piece = max(1, _MAX_SCORES // (batch * heads * slots))
@@ -60,6 +79,17 @@ def attend(
 
     out = jax.lax.map(one, jax.tree.map(split, (query, key, value, stop)))
     return jnp.moveaxis(out, 0, 1).reshape(batch, pieces * piece, heads, head_dim)[:, :queries]
+
+
+def _packed(query, key, value, cache_keys, cache_values, start, packed: Packed):
+    rows, width = packed.stop.shape
+
+    def spread(x):
+        empty = jnp.zeros((rows * width, *x.shape[2:]), x.dtype)
+        return empty.at[packed.place].set(x[0], mode="drop").reshape(rows, width, *x.shape[2:])
+
+    out = attend(spread(query), spread(key), spread(value), cache_keys, cache_values, start, packed.stop)
+    return out.reshape(rows * width, *out.shape[2:]).at[packed.place].get(mode="clip")[None]
 
 
 def _attend(query, key, value, cache_keys, cache_values, start, stop):

@@ -42,6 +42,13 @@ class Cache(NamedTuple):
 
         return self._replace(layers=jax.tree.map(pad, self.layers))
 
+    def take(self, rows: jax.Array) -> "Cache":
+        """The cache of the rows `rows` `[n]` int32, which may repeat: best-of-n keeps winners by it."""
+        axis = 1 if self.scanned else 0
+        return self._replace(
+            layers=jax.tree.map(lambda x: jnp.take(x, rows, axis=axis), self.layers), start=self.start[rows]
+        )
+
     def write(self, new: "tuple[KV, ...] | KV", advance: int = 1) -> "Cache":
         """Writes `new` (laid out as `layers`, with `advance` slots) at `slot` and moves the slot on.
 

@@ -55,6 +55,11 @@ PROMPTS = {
     "negative_id": ([[-1]], {}, "prompt 0: id -1"),
     "text_without_tokenizer": ([[1], "hello"], {}, "prompt 1 is text, and the model has no tokenizer"),
     "long": ([[1], [1] * 33], {}, "prompt 1 has 33 tokens and the context holds 32: shorten it"),
+    "no_room_for_candidates": (
+        [[1], [1] * 32],
+        {"guidance": HEAD},
+        "prompt 1 has 32 tokens and the context holds 32, 1 of them for the candidates: shorten it",
+    ),
     "policy": (GOOD, {"on_long_prompt": "drop"}, "on_long_prompt = 'drop'"),
     "no_batch": (GOOD, {"batch_size": 0}, "batch_size = 0"),
     "no_tokens": (GOOD, {"max_new_tokens": [4, 0]}, "max_new_tokens = 0 in row 1: at least 1"),

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import stepwise
 
-from jaxalign.decoding import Generation, RewardHead, Sample, VocabularyValue, generate, loop, stream
+from jaxalign.decoding import Generation, Greedy, RewardHead, VocabularyValue, generate, loop, stream
+from jaxalign.decoding.guidance.base import for_rows
 from jaxalign.decoding.rows import make_rows
 
 LM = stepwise.tiny_lm()
@@ -31,7 +32,7 @@ def script(*rows):
 
 
 def test_each_end_token_stops_its_row_and_no_other():
-    guidance = script([8, 9, 10, 17], [5], [8, 8, 8, 8, 8, 8], [9, 5])
+    guidance = script([8, 9, 10, 17], [5], [8] * 10, [9, 5])
     results = generate(WITH_ENDS, PROMPTS, guidance=guidance, user=[0, 1, 2, 3], max_new_tokens=[9, 9, 6, 1])
     assert [(r.tokens, r.stop_reason) for r in results] == [
         ([8, 9, 10, 17], "end_token"),
@@ -45,20 +46,18 @@ def test_each_end_token_stops_its_row_and_no_other():
 
 
 def test_an_ended_row_is_padded_from_there_on():
-    guidance = script([8, 9, 10, 17, 11, 11], [8, 8, 5, 11, 11, 11], [8] * 10)
-    program = loop.Program(
-        config=LM.config, context=CONTEXT, max_tokens=12, max_top_k=0, end_ids=(17, 5), pad_id=PAD, record=True
-    )
+    guidance = script([8, 9, 10, 17, 11, 11], [8, 8, 5, 11, 11, 11], [8] * 10, [8])
+    program = loop.Program(config=LM.config, context=CONTEXT, max_tokens=16, max_top_k=0, end_ids=(17, 5), pad_id=PAD)
     rows = make_rows(4, max_new_tokens=[12, 12, 10, 12], user=[0, 1, 2, 2])
-    tokens = np.array([[3, 4]] * 4, np.int32)
-    arguments = (program, LM.params, guidance, Sample(), rows)
+    tokens = np.array([[0] * 14 + [3, 4]] * 4, np.int32)
+    arguments = (program, LM.params, for_rows(guidance, np.arange(4)), Greedy(), rows)
     # The last row only fills the batch.
     state = loop.start(*arguments, tokens, np.full(4, 2, np.int32), np.array([True, True, True, False]))
     state = loop.decode(*arguments, state)
-    np.testing.assert_array_equal(state.tokens[0], [8, 9, 10, 17] + [PAD] * 8)
-    np.testing.assert_array_equal(state.tokens[1], [8, 8, 5] + [PAD] * 9)
-    np.testing.assert_array_equal(state.tokens[2], [8] * 10 + [PAD] * 2)
-    np.testing.assert_array_equal(state.tokens[3], [PAD] * 12)
+    np.testing.assert_array_equal(state.tokens[0], [8, 9, 10, 17] + [PAD] * 12)
+    np.testing.assert_array_equal(state.tokens[1], [8, 8, 5] + [PAD] * 13)
+    np.testing.assert_array_equal(state.tokens[2], [8] * 10 + [PAD] * 6)
+    np.testing.assert_array_equal(state.tokens[3], [PAD] * 16)
     np.testing.assert_array_equal(state.chosen, [4, 3, 10, 0])
     # The loop ends with the last row that runs.
     assert int(state.number) == 10
@@ -66,7 +65,7 @@ def test_an_ended_row_is_padded_from_there_on():
 
 def test_the_context_is_a_limit_and_never_wraps_round():
     prompts = stepwise.prompts(CONTEXT, CONTEXT - 1, CONTEXT - 5, 2, seed=3)
-    results = generate(LM, prompts, max_new_tokens=[10, 10, 10, 3])
+    results = generate(LM, prompts, max_new_tokens=[100, 10, 10, 3])
     assert [r.stop_reason for r in results] == ["cache_full"] * 3 + ["length"]
     # The last token needs no room: it is chosen and never encoded.
     assert [len(r.tokens) for r in results] == [1, 2, 6, 3]
@@ -74,16 +73,34 @@ def test_the_context_is_a_limit_and_never_wraps_round():
         assert result.tokens == stepwise.greedy(LM, prompt, len(result.tokens))
 
 
+def test_candidates_are_never_encoded_beyond_the_context():
+    prompts = stepwise.prompts(CONTEXT - 1, CONTEXT - 5, 2, 2, seed=3)
+    vector = np.random.default_rng(0).standard_normal(32).astype(np.float32) * 0.3
+    head = RewardHead.linear(vector, weight=2.0)
+    results = generate(LM, prompts, guidance=head, top_k=4, max_new_tokens=[100, 10, 3, 3])
+    assert [(len(r.tokens), r.stop_reason) for r in results] == [
+        (1, "cache_full"),
+        (5, "cache_full"),
+        (3, "length"),
+        (3, "length"),
+    ]
+    reward = stepwise.linear(LM, vector, 2.0)
+    for prompt, result in zip(prompts, results, strict=True):
+        assert result.tokens == stepwise.greedy(LM, prompt, len(result.tokens), k=4, reward=reward)
+        # Every reward was of a text that fits, so that it is what judging the text gives.
+        assert len(prompt) + len(result.tokens) <= CONTEXT
+
+
 def test_a_limit_beyond_the_context_costs_no_memory_and_stops_there():
-    prompts = stepwise.prompts(1, 20, seed=4)
+    prompts = stepwise.prompts(1, 20, 32, 32, seed=4)
     results = generate(LM, prompts, max_new_tokens=2**30)
-    assert [(len(r.tokens), r.stop_reason) for r in results] == [(32, "cache_full"), (13, "cache_full")]
+    assert [(len(r.tokens), r.stop_reason) for r in results] == [(n, "cache_full") for n in (32, 13, 1, 1)]
     assert results[0].tokens == stepwise.greedy(LM, prompts[0], 32)
 
 
 def test_long_prompts_are_cut_on_request_and_the_cut_is_counted():
     prompts = stepwise.prompts(CONTEXT + 5, CONTEXT, 4, 4, seed=3)
-    cut, *_ = generate(LM, prompts, max_new_tokens=[10, 10, 10, 3], on_long_prompt="truncate_left")
+    cut, *_ = generate(LM, prompts, max_new_tokens=[100, 10, 10, 3], on_long_prompt="truncate_left")
     assert (cut.prompt_cut, cut.prompt_tokens) == (5, CONTEXT)
     assert cut.tokens == stepwise.greedy(LM, prompts[0][5:], 1)
 
@@ -95,15 +112,15 @@ def test_requests_of_similar_size_share_one_program():
     def sizes():
         return loop.start._cache_size(), loop.decode._cache_size()
 
-    head = RewardHead.linear(np.ones((2, 32), np.float32), weight=0.1)
-    generate(LM, PROMPTS, guidance=head, user=[0, 1, 0, 1], top_k=4, max_new_tokens=8)
+    head = RewardHead.linear(np.ones((3, 32), np.float32), weight=0.1)
+    generate(LM, PROMPTS, guidance=head, user=[0, 1, 0, 1], top_k=8, max_new_tokens=8)
     before = sizes()
     for seed in range(10):
         rng = np.random.default_rng(seed)
         prompts = stepwise.prompts(*rng.integers(1, 17, 4), seed=seed)
-        k = rng.integers(1, 5, 4)
-        k[seed % 4] = 4
-        other = RewardHead.linear(rng.standard_normal((2, 32)).astype(np.float32), weight=float(seed))
+        k = rng.integers(1, 9, 4)
+        k[seed % 4] = 8
+        other = RewardHead.linear(rng.standard_normal((3, 32)).astype(np.float32), weight=float(seed))
         generate(
             LM, prompts, guidance=other, user=rng.integers(0, 2, 4), top_k=k, max_new_tokens=rng.integers(1, 17, 4)
         )
@@ -124,7 +141,7 @@ def test_a_request_draws_the_same_whatever_its_neighbours():
     for order in ([2, 0, 3, 1], [1, 1, 1, 1], [3, 0, 0, 3]):
         again = generate(LM, [PROMPTS[i] for i in order], **pick(SAMPLED, order))
         assert [r.tokens for r in again] == [together[i] for i in order]
-    assert [r.tokens for r in generate(LM, PROMPTS, **SAMPLED, batch_size=3)] == together
+    assert [r.tokens for r in generate(LM, PROMPTS, **SAMPLED, batch_size=2)] == together
     changed = generate(LM, PROMPTS, **SAMPLED | {"seed": 9})
     assert all(a.tokens != b for a, b in zip(changed, together, strict=True))
 
@@ -174,7 +191,7 @@ def test_records_are_what_recomputing_gives(kind):
     results = generate(LM, PROMPTS, guidance=guidance, top_k=top_k, max_new_tokens=6, record=True)
     changed = 0
     for prompt, result in zip(PROMPTS, results, strict=True):
-        assert set(result.records) == {"log_prob", "rank", "entropy", "reward", "changed"}
+        assert set(result.records) == {"log_prob", "rank", "entropy", "reward", "changed", "skipped"}
         for t, token in enumerate(result.tokens):
             before = prompt + result.tokens[:t]
             hidden, log_prob = (x[-1] for x in stepwise.encode(LM, before))

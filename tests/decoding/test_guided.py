@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,14 +12,20 @@ from jaxalign.decoding import (
     AutoregressiveReward,
     Ensemble,
     FirstTokens,
+    Greedy,
     Linear,
     RewardHead,
     SeparateRewardModel,
     Sum,
     VocabularyValue,
     generate,
+    loop,
+    score,
 )
 from jaxalign.decoding.guidance import linear_reward
+from jaxalign.decoding.rows import make_rows
+from jaxalign.models import random
+from jaxalign.models.tokenizer import left_pad
 
 LM = stepwise.tiny_lm()
 WIDTH, VOCAB = LM.config.hidden_size, LM.config.vocab_size
@@ -61,15 +68,15 @@ def test_fused_and_two_models_equal_re_encoding_in_a_mixed_batch(expected):
 
 def test_each_row_alone_gives_what_it_gives_in_the_batch(expected):
     for prompt, u, w, k, want in zip(PROMPTS, USERS, WEIGHTS, KS, expected, strict=True):
-        head = dataclasses.replace(HEAD, weight=np.float32(w))
+        head = dataclasses.replace(HEAD, weight=np.full(4, w, np.float32))
         # Four copies, so that the batch's programs serve here too: a row knows nothing of its neighbours.
         results = generate(LM, [prompt] * 4, guidance=head, user=u, top_k=[k, 8, 8, 8], max_new_tokens=NEW)
         assert results[0].tokens == want
 
 
 def test_one_row_in_a_batch_of_one(expected):
-    head = dataclasses.replace(HEAD, weight=WEIGHTS[1])
-    assert generate(LM, PROMPTS[1:2], guidance=head, user=0, top_k=3, max_new_tokens=NEW)[0].tokens == expected[1]
+    head = dataclasses.replace(HEAD, weight=np.asarray(WEIGHTS[2:3], np.float32))
+    assert generate(LM, PROMPTS[2:3], guidance=head, user=1, top_k=5, max_new_tokens=NEW)[0].tokens == expected[2]
 
 
 def test_the_order_of_rows_and_the_batch_size_do_not_matter(expected):
@@ -84,8 +91,18 @@ def test_the_order_of_rows_and_the_batch_size_do_not_matter(expected):
         max_new_tokens=NEW,
     )
     assert [result.tokens for result in mixed] == [expected[i] for i in order]
-    # Three rows leave a padding row in the second batch of two.
+    # Three rows, then the shortest one alone.
     assert tokens(guidance=dataclasses.replace(HEAD, weight=weight), batch_size=3) == expected
+    # Three prompts leave a padding row in a batch of four.
+    three = generate(
+        LM,
+        PROMPTS[:3],
+        guidance=dataclasses.replace(HEAD, weight=weight[:3]),
+        user=USERS[:3],
+        top_k=KS[:3],
+        max_new_tokens=NEW,
+    )
+    assert [result.tokens for result in three] == expected[:3]
 
 
 def test_no_weight_and_one_candidate_are_plain_greedy():
@@ -151,6 +168,59 @@ def test_ensemble_is_the_mean_less_the_penalised_deviation():
     assert tokens(guidance=guidance, user=0) == want
 
 
+def test_a_reward_on_the_mean_over_the_response():
+    def reward(user, weight):
+        return lambda prompt, prefix, t: (
+            weight * (stepwise.encode(LM, prompt + prefix)[0][len(prompt) :].mean(axis=0) @ VECTORS[user])
+        )
+
+    weight = 3 * np.asarray(WEIGHTS, np.float32)
+    want = [
+        stepwise.greedy(LM, p, NEW, k=k, reward=reward(u, w))
+        for p, u, w, k in zip(PROMPTS, USERS, weight, KS, strict=True)
+    ]
+    assert want != PLAIN
+    assert tokens(guidance=dataclasses.replace(HEAD, pooling="mean", weight=weight)) == want
+    assert tokens(guidance=dataclasses.replace(HEAD, weight=weight)) != want
+
+
+def test_scanned_layers_give_the_same_tokens(expected):
+    blocks = jax.tree.map(lambda *layers: jnp.stack(layers), *LM.params["blocks"].values())
+    scanned = dataclasses.replace(LM, params=LM.params | {"blocks": blocks})
+    head = dataclasses.replace(HEAD, weight=np.asarray(WEIGHTS, np.float32))
+    results = generate(scanned, PROMPTS, guidance=head, user=USERS, top_k=KS, max_new_tokens=NEW)
+    assert [result.tokens for result in results] == expected
+
+
+def test_eight_devices_give_the_same_tokens(expected):
+    """Parameters and heads on every device, one row on each."""
+    mesh = jax.sharding.Mesh(np.asarray(jax.devices()[:8]), "rows", axis_types=(jax.sharding.AxisType.Auto,))
+    by_row, whole = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in (("rows",), ()))
+    program = loop.Program(LM.config, LM.config.max_position, 16, 8, (), 0)
+    twice = np.tile(np.arange(4), 2)
+    head = dataclasses.replace(HEAD, weight=np.asarray(WEIGHTS, np.float32)[twice])
+    params, head = jax.device_put((LM.params, head), whole)
+    rows = make_rows(8, max_new_tokens=NEW, user=np.asarray(USERS)[twice], top_k=np.asarray(KS)[twice])
+    ids, lengths = left_pad([PROMPTS[i] for i in twice], 16, 0)
+    rows, *texts = jax.device_put((rows, ids, lengths, np.ones(8, bool)), by_row)
+    state = loop.decode(
+        program, params, head, Greedy(), rows, loop.start(program, params, head, Greedy(), rows, *texts)
+    )
+    assert len(state.cache.start.sharding.device_set) == 8
+    np.testing.assert_array_equal(state.tokens[:, :NEW], expected * 2)
+
+
+def test_half_precision_decodes_as_it_scores():
+    half = random(LM.config, dtype="bfloat16")
+    head = dataclasses.replace(HEAD, weight=np.asarray(WEIGHTS, np.float32))
+    settings = dict(guidance=head, user=USERS, top_k=KS)  # noqa: C408
+    results = generate(half, PROMPTS, max_new_tokens=NEW, record=True, **settings)
+    assert [(len(r.tokens), r.stop_reason) for r in results] == [(NEW, "length")] * 4
+    for result, judged in zip(results, score(half, PROMPTS, [r.tokens for r in results], **settings), strict=True):
+        np.testing.assert_allclose(result.records["log_prob"], judged.token_log_prob, rtol=0, atol=0.1)
+        np.testing.assert_allclose(result.records["reward"], judged.token_reward, rtol=0, atol=0.1)
+
+
 def test_a_sum_of_schedules_clips_and_kinds():
     value, matrix = value_head(True)
     value = dataclasses.replace(value, weight=0.5, clip=1.5)
@@ -183,6 +253,7 @@ def test_a_row_whose_rewards_break_stops_and_the_others_go_on():
         at=jnp.array([2, 0, 5, 3, 99]),
         value=jnp.array([jnp.nan, jnp.nan, jnp.inf, -jnp.inf, 0.0]),
         candidates=jnp.array([1, 8, 1, 8, 0]),
+        first=jnp.zeros(5, jnp.int32),
     )
     for broken in range(4):
         results = generate(LM, PROMPTS, guidance=fault, user=[4, broken, 4, 4], top_k=[8, 8, 1, 3], max_new_tokens=NEW)
@@ -194,7 +265,10 @@ def test_a_row_whose_rewards_break_stops_and_the_others_go_on():
 def test_a_broken_reward_beyond_a_row_s_own_k_is_never_seen():
     # The reward of candidate 5 and of those after it is broken.
     fault = stepwise.Fault(
-        at=jnp.array([2]), value=jnp.array([jnp.nan]), candidates=jnp.array([8]), first=jnp.array([5])
+        at=jnp.full(5, 2),
+        value=jnp.full(5, jnp.nan),
+        candidates=jnp.full(5, 8),
+        first=jnp.full(5, 5),
     )
     results = generate(LM, PROMPTS, guidance=fault, user=0, top_k=[5, 8, 1, 6], max_new_tokens=NEW)
     assert [result.stop_reason for result in results] == ["length", "non_finite", "length", "non_finite"]
@@ -202,7 +276,9 @@ def test_a_broken_reward_beyond_a_row_s_own_k_is_never_seen():
 
 
 def test_a_broken_value_head_stops_its_user_s_row_alone():
-    guidance = VocabularyValue(up=jnp.ones((VOCAB, 4)), down=jnp.zeros((3, 4, WIDTH)).at[0].set(jnp.nan))
+    down = np.zeros((3, 4, WIDTH), np.float32)
+    down[0] = np.nan
+    guidance = VocabularyValue(up=jnp.ones((VOCAB, 4)), down=jnp.asarray(down), weight=np.ones(4, np.float32))
     results = generate(LM, PROMPTS, guidance=guidance, user=[1, 0, 2, 1], top_k=0, max_new_tokens=NEW)
     assert [result.stop_reason for result in results] == ["length", "non_finite", "length", "length"]
     assert [result.tokens for result in results] == [PLAIN[0], [], PLAIN[2], PLAIN[3]]

@@ -112,6 +112,16 @@ def test_a_mixed_batch_is_what_stepping_gives(fused):
         check(result, slow(i, raw=raw_reward(USERS[i]), weight=float(WEIGHTS[i]), k=KS[i]))
 
 
+def test_a_reward_on_the_mean_over_the_response():
+    def raw(user):
+        return lambda prompt, prefix: float(
+            stepwise.encode(LM, prompt + prefix)[0][len(prompt) :].mean(axis=0) @ VECTORS[user]
+        )
+
+    for i, result in enumerate(judge(guidance=dataclasses.replace(HEAD, pooling="mean"))):
+        check(result, slow(i, raw=raw(USERS[i]), weight=float(WEIGHTS[i]), k=KS[i]))
+
+
 def test_sums_are_the_formulas_of_the_tokens(fused):
     for result, weight in zip(fused, WEIGHTS, strict=True):
         rewards = np.asarray(result.token_reward)
@@ -138,10 +148,8 @@ def test_order_neighbours_batch_size_and_padding_do_not_matter(fused):
     )
     equal(mixed, [fused[i] for i in order])
     # One by one: a text is padded less, and its number of candidates is its own.
-    for i in (0, 2):
-        head = dataclasses.replace(HEAD, weight=WEIGHTS[i])
-        alone = score(LM, PROMPTS[i : i + 1], RESPONSES[i : i + 1], guidance=head, user=USERS[i], top_k=KS[i])
-        equal(alone, fused[i : i + 1])
+    head = dataclasses.replace(HEAD, weight=WEIGHTS[3:])
+    equal(score(LM, PROMPTS[3:], RESPONSES[3:], guidance=head, user=USERS[3], top_k=KS[3]), fused[3:])
 
 
 def test_without_weight_and_with_all_candidates_the_policy_is_the_language_model():

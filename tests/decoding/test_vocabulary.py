@@ -9,6 +9,11 @@ from jaxalign.decoding import vocabulary
 
 RNG = np.random.default_rng(0)
 WIDE = 6 * 256 + 37  # seven blocks, the last one not full
+# Compiled whole: operation by operation, each would be a program of its own.
+ARGMAX, USABLE, SAMPLE = (jax.jit(f) for f in (vocabulary.argmax, vocabulary.usable, vocabulary.sample))
+TOP_K = jax.jit(vocabulary.top_k, static_argnames="k")
+KEEP_TOP_P = jax.jit(vocabulary.keep_top_p)
+KEEP_TOP_K = jax.jit(vocabulary.keep_top_k, static_argnames="largest")
 
 
 def rows(kind, n):
@@ -31,9 +36,9 @@ KINDS = ["distinct", "ties", "one_value", "mostly_minus_infinity", "all_minus_in
 def test_top_k_and_argmax_are_those_of_jax(kind):
     for n, ks in ((5, (1, 5)), (256, (1,)), (300, (3,)), (WIDE, (1, 2, 3, 10))):
         x = rows(kind, n)
-        np.testing.assert_array_equal(vocabulary.argmax(x), jnp.argmax(x, axis=-1))
+        np.testing.assert_array_equal(ARGMAX(x), jnp.argmax(x, axis=-1))
         for k in ks:
-            for ours, theirs in zip(vocabulary.top_k(x, k), jax.lax.top_k(x, k), strict=True):
+            for ours, theirs in zip(TOP_K(x, k), jax.lax.top_k(x, k), strict=True):
                 np.testing.assert_array_equal(ours, theirs)
 
 
@@ -43,12 +48,12 @@ def test_usable_rows_have_a_finite_maximum_and_no_nan():
     x[1, 5] = np.inf
     x[2, 1000] = np.nan
     x[3, :-1] = -np.inf
-    np.testing.assert_array_equal(vocabulary.usable(x), [False, False, False, True, True])
+    np.testing.assert_array_equal(USABLE(x), [False, False, False, True, True])
 
 
 def test_exactly_k_and_the_lowest_ids_first_among_ties():
     scores = jnp.array([[9.0, 5.0, 5.0, 5.0, 0.0]] * 3)
-    kept = np.isfinite(vocabulary.keep_top_k(scores, jnp.array([2, 1, 0]), 2))
+    kept = np.isfinite(KEEP_TOP_K(scores, jnp.array([2, 1, 0]), 2))
     np.testing.assert_array_equal(kept, [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
 
 
@@ -56,7 +61,7 @@ def test_exactly_k_and_the_lowest_ids_first_among_ties():
 def test_nucleus_is_the_one_found_by_sorting(temperature):
     logits = RNG.standard_normal((20, WIDE)).astype(np.float32) / np.float32(temperature)
     top_p = np.linspace(0.01, 0.99, 20).astype(np.float32)
-    kept = np.isfinite(vocabulary.keep_top_p(logits, top_p))
+    kept = np.isfinite(KEEP_TOP_P(logits, top_p))
     for row in range(20):
         p = np.asarray(jax.nn.softmax(logits[row]), np.float64)
         order = np.argsort(-p, kind="stable")
@@ -70,7 +75,7 @@ def test_nucleus_is_the_one_found_by_sorting(temperature):
 
 def test_nucleus_by_hand():
     logits = jnp.log(jnp.array([[0.5, 0.25, 0.125, 0.125]] * 5))
-    kept = np.isfinite(vocabulary.keep_top_p(logits, jnp.array([0.1, 0.5, 0.7, 0.8, 1.0])))
+    kept = np.isfinite(KEEP_TOP_P(logits, jnp.array([0.1, 0.5, 0.7, 0.8, 1.0])))
     # Equal probabilities are kept together.
     np.testing.assert_array_equal(kept.sum(axis=-1), [1, 1, 2, 4, 4])
 
@@ -81,8 +86,8 @@ def test_samples_follow_the_probabilities():
     logits[RNG.random(n) < 0.3] = -np.inf
     logits[3] = 5.0
     uniform = jax.random.uniform(jax.random.key(0), draws)
-    each = jax.jit(jax.lax.map, static_argnums=0)
-    drawn = np.asarray(each(lambda u: vocabulary.sample(logits[None], u[None])[0], uniform))
+    same = jnp.broadcast_to(jnp.asarray(logits), (2000, n))
+    drawn = np.concatenate([SAMPLE(same, part) for part in uniform.reshape(-1, 2000)])
     counts = np.bincount(drawn, minlength=n)
     p = np.exp(logits.astype(np.float64))
     p /= p.sum()
@@ -97,5 +102,5 @@ def test_samples_follow_the_probabilities():
 def test_the_ends_of_the_unit_interval_draw_only_what_has_weight():
     logits = np.full((2, WIDE), -np.inf, np.float32)
     logits[:, [300, 900]] = 0.0
-    drawn = vocabulary.sample(logits, jnp.array([0.0, np.nextafter(np.float32(1), np.float32(0))]))
+    drawn = SAMPLE(logits, jnp.array([0.0, np.nextafter(np.float32(1), np.float32(0))]))
     np.testing.assert_array_equal(drawn, [300, 900])

@@ -36,6 +36,8 @@ class Step(NamedTuple):
         whole vocabulary.
       candidate_hidden: `[batch, positions, k, width]` float32, the language model's hidden state at each candidate;
         None unless the guidance `reads_hidden`.
+      response_sum: `[batch, positions, width]` float32, sum of the language model's hidden states at the response's
+        tokens before this position; None unless the guidance `reads_hidden`.
     """
 
     rows: Rows
@@ -48,6 +50,7 @@ class Step(NamedTuple):
     tokens: jax.Array | None
     log_prob: jax.Array
     candidate_hidden: jax.Array | None = None
+    response_sum: jax.Array | None = None
 
 
 class Texts(NamedTuple):
@@ -90,7 +93,10 @@ class Guidance:
     clip: Any = None
 
     def encode(self, texts: Texts) -> Any:
-        """Reads the texts; what it returns comes back as `carry` in the calls that follow."""
+        """Reads the texts; what it returns comes back as `carry` in the calls that follow.
+
+        A pytree of `Cache`s and of arrays `[batch, ...]`, so that rows can be reordered.
+        """
         return ()
 
     def advance(self, carry: Any, pending: Any, choice: jax.Array, token: jax.Array) -> Any:
@@ -111,6 +117,15 @@ class Guidance:
     def reward_and_pending(self, step: Step, carry: Any) -> tuple[jax.Array, Any]:
         """Rewards of the candidates, before the weight, `[batch, positions, k]`, and what `advance` needs of them."""
         raise NotImplementedError(f"{type(self).__name__} must define reward(step, carry)")
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the rewards have a bound: that of `clip`."""
+        return self.clip is not None
+
+    def bound(self, step: Step) -> jax.Array:
+        """Largest absolute value of a weighted reward, where `bounded`: `[batch, positions]` float32."""
+        return jnp.abs(self.weighted(jnp.full(step.position.shape, self.clip, jnp.float32), step))
 
     def weighted(self, value: jax.Array, step: Step) -> jax.Array:
         """`value` `[batch, positions, ...]`, clipped, times weight and schedule."""

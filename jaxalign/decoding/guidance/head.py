@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,8 @@ class RewardHead(CandidateGuidance):
       function: a pure reward function of one user; vmapped over the batch.
       shared: parameters that all users share, a pytree.
       users: per-user parameters, a pytree of arrays `[users, ...]`, gathered by `Rows.user`.
+      pooling: `last` reads the hidden state at the candidate, `mean` the mean over the response up to and including the
+        candidate; as the reward was fitted.
     """
 
     reads_hidden: ClassVar[bool] = True
@@ -39,6 +41,7 @@ class RewardHead(CandidateGuidance):
     function: RewardFunction = static()
     shared: Any
     users: Any
+    pooling: Literal["last", "mean"] = static(default="last")
 
     @classmethod
     def linear(cls, vectors: ArrayLike, bias: ArrayLike = 0.0, **kwargs: Any) -> "RewardHead":
@@ -47,7 +50,7 @@ class RewardHead(CandidateGuidance):
         Args:
           vectors: `[users, width]`, or `[width]` for one head that all rows share.
           bias: a number or `[users]`.
-          **kwargs: `weight`, `schedule`, `clip`.
+          **kwargs: `weight`, `schedule`, `clip`, `pooling`.
         """
         vectors = jnp.atleast_2d(jnp.asarray(vectors, jnp.float32))
         bias = jnp.broadcast_to(jnp.asarray(bias, jnp.float32), vectors.shape[:1])
@@ -57,7 +60,16 @@ class RewardHead(CandidateGuidance):
         assert step.candidate_hidden is not None, "the loop gives it, since this reads_hidden"
         user = jax.tree.map(lambda x: x[step.rows.user], self.users)
         function = jax.vmap(self.function, in_axes=(None, 0, 0, 0))
-        return function(self.shared, user, step.candidate_hidden, step.prompt_hidden)
+        return function(self.shared, user, self._pooled(step), step.prompt_hidden)
+
+    def _pooled(self, step: Step) -> jax.Array:
+        assert step.candidate_hidden is not None
+        if self.pooling == "last":
+            return step.candidate_hidden
+        assert step.response_sum is not None, "the loop gives it, since this reads_hidden"
+        # Places before the response, which the teacher-forced pass leaves out later, must not divide by 0.
+        count = jnp.maximum(step.position + 1, 1).astype(jnp.float32)[..., None, None]
+        return (step.response_sum[:, :, None] + step.candidate_hidden) / count
 
 
 @pytree

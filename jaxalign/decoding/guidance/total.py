@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxalign.decoding.guidance.base import Guidance, Step, Texts, pytree
 
@@ -36,6 +37,16 @@ class Sum(Guidance):
     @property
     def reads_hidden(self) -> bool:  # type: ignore[override]
         return bool(self._having("reads_hidden"))
+
+    @property
+    def bounded(self) -> bool:
+        return self.clip is not None or all(term.bounded for _, term in self._having("scores_candidates"))
+
+    def bound(self, step: Step) -> jax.Array:
+        if self.clip is not None:
+            return super().bound(step)
+        terms = sum(term.bound(step) for _, term in self._having("scores_candidates"))
+        return jnp.abs(self.weighted(terms, step))  # type: ignore[arg-type]
 
     def encode(self, texts: Texts) -> tuple[Any, ...]:
         return tuple(term.encode(texts) for term in self.terms)
