@@ -13,6 +13,7 @@ os.environ["MPLBACKEND"] = "Agg"
 
 from pathlib import Path
 
+import hypothesis
 import jax
 import pytest
 
@@ -20,6 +21,12 @@ import pytest
 # [batch, k].
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# No test fails because the machine is busy.
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser):

@@ -63,6 +63,10 @@ def demonstrations(
         raise InputError(f"select is {select!r}; it is one of {', '.join(get_args(Select))}.")
     pool = [row for row in history if not (isinstance(row, Preference) and row.is_tie)]
     groups = [group_of(row) for row in pool]
+    # Ties too: the user took part in their groups.
+    taken: dict[str, set[str]] = defaultdict(set)
+    for row in history:
+        taken[row.user].add(group_of(row))
     own: dict[str, list[int]] = defaultdict(list)
     for place, row in enumerate(pool):
         own[row.user].append(place)
@@ -74,7 +78,7 @@ def demonstrations(
     for user, numbers in asked.items():
         places = own.get(user, [])
         if of_others:
-            shared = {groups[place] for place in places}
+            shared = taken[user]
             places = [place for place, row in enumerate(pool) if row.user != user and groups[place] not in shared]
         rank = ranking(user, places)
         for number in numbers:

@@ -23,7 +23,7 @@ COMPLETIONS = st.lists(st.builds(Completion, completion=TEXTS, **COMMON), max_si
 PREFERENCES = st.lists(
     st.builds(Preference, chosen=TEXTS, rejected=TEXTS, label=st.sampled_from([1.0, 0.5, 0.2]), **COMMON), max_size=25
 )
-QUICK = settings(deadline=None, max_examples=60)
+QUICK = settings(max_examples=40)
 SELECTS = ["random", "recent", "bm25"]
 
 
@@ -139,3 +139,11 @@ def test_bad_requests_are_refused():
         demonstrations([], [], -1)
     with pytest.raises(InputError, match="one of random, recent, bm25"):
         demonstrations([], [], 1, select="newest")  # type: ignore[arg-type]
+
+
+def test_a_tie_too_takes_part_in_its_group():
+    tie = Preference(user="a", prompt="p", chosen="x", rejected="y", group="g", label=0.5)
+    other = Preference(user="b", prompt="p", chosen="x", rejected="y", group="g")
+    target = Preference(user="a", prompt="p", chosen="1", rejected="2")
+    assert demonstrations([target], [tie, other], 1, of_others=True) == [[]]
+    assert demonstrations([target], [other], 1, of_others=True) == [[other]]

@@ -25,7 +25,7 @@ ROW = st.builds(
     group=st.none() | st.sampled_from([f"g{n}" for n in range(8)]),
 )
 ROWS = st.lists(ROW, min_size=1, max_size=25)
-QUICK = settings(deadline=None, max_examples=100)
+QUICK = settings(max_examples=40)
 
 
 def paper(user, group, prompt="p", completion=None, split=None):

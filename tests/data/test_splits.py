@@ -37,7 +37,7 @@ ROW = st.builds(
 )
 ROWS = st.lists(ROW, max_size=40)
 SHARE = st.sampled_from([0.0, 0.1, 0.25, 0.5])
-QUICK = settings(deadline=None, max_examples=150)
+QUICK = settings(max_examples=60)
 
 
 def groups(rows):

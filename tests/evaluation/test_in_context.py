@@ -112,7 +112,7 @@ def test_one_system_message_first_and_whole_conversations(tokenizer):
     assert said(context) == list(zip(roles, ["new", "u1", "a1", "u2", "a2", "u3"], strict=True))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.one_of(COMPLETIONS, PREFERENCES),
     st.one_of(COMPLETIONS, PREFERENCES).filter(len),
