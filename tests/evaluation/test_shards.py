@@ -184,7 +184,7 @@ def test_sigterm_gives_up_a_shard_that_takes_too_long(tmp_path):
     run = start(tmp_path, "stuck")
     assert run.stdout.readline() == "at 0\n"
     run.send_signal(signal.SIGTERM)
-    _, said = run.communicate(timeout=60)
+    _, said = run.communicate(timeout=120)
     assert run.returncode == STATUS
     assert "stopping after shard 0 of stage, or in 0.3 s without it" in said
     assert "shard 0 of stage is given up" in said
@@ -196,10 +196,10 @@ def test_sigterm_finishes_the_shard_at_hand(tmp_path):
     assert run.stdout.readline() == "at 0\n"
     run.send_signal(signal.SIGTERM)
     assert "stopping after shard 0" in run.stderr.readline()
-    _, said = run.communicate("\n", timeout=60)
+    _, said = run.communicate("\n", timeout=120)
     assert run.returncode == STATUS
     assert re.search("1 of 3 shards of stage .* are finished and saved; the same command continues", said)
     assert json.loads((tmp_path / "stage/00000.jsonl").read_text().split("\n")[0]) == {"item": "a"}
     again = start(tmp_path, "patient")
-    out, _ = again.communicate("\n\n\n", timeout=60)
+    out, _ = again.communicate("\n\n\n", timeout=120)
     assert out.startswith("at 1\nat 2\n[{'item': 'a'}")
