@@ -14,7 +14,7 @@ from jaxalign.models import random
 K, NEW = 8, 16
 HEAD = RewardHead.linear(
     np.random.default_rng(7).standard_normal((3, 32)).astype(np.float32) * 0.3,
-    weight=np.array([0.5, 0.2, 1.0, 0.0], np.float32),
+    weight=np.array([0.1, 0.05, 0.2, 0.0], np.float32),
     clip=0.8,
 )
 
