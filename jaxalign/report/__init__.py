@@ -33,7 +33,12 @@ def subject(run: read.Run) -> Subject:
     tried = run.config["config"].get("top_ks")
     top_k = tried[0] if isinstance(tried, list) and tried else run.config["config"].get("top_k")
     return Subject(
-        numbers=numbers.Numbers(run.metrics, selection.get("group"), top_k if isinstance(top_k, int) else None),
+        numbers=numbers.Numbers(
+            run.metrics,
+            selection.get("group"),
+            run.config["config"].get("length"),
+            top_k if isinstance(top_k, int) else None,
+        ),
         users=run.users,
         selection=selection,
         deploy=(selection.get("deploy") or {}).get("method"),

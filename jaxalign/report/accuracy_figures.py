@@ -145,7 +145,8 @@ def _small_plots(
         ("dashed", "policy", "mean per token"),
     ]
     if reference:
-        legend += [("ring", "policy", "chosen weight"), ("line", "rm", "RM accuracy")]
+        legend.append(("ring", "policy", "chosen weight"))
+        legend.append(("line", "rm", "RM accuracy"))
     return Figure(name, title, caption, panels, 4, legend, tables.Table(name, "", tables.columns(rows), rows))
 
 
@@ -199,11 +200,13 @@ def spread(subject: Subject) -> Figure | None:
     group, panels, rows = subject.numbers.group, [], []
     every: dict[str, dict[str, list[tuple[str, float]]]] = {}
     for row in subject.users:
-        same = row["measure"] == "policy_accuracy" and row["group"] == group and row["value"] is not None
-        if not same or row.get("length") not in LENGTHS or row.get("top_k") not in (None, subject.numbers.top_k):
+        value, length = row["value"], row.get("length")
+        same = row["measure"] == "policy_accuracy" and row["group"] == group and length in LENGTHS
+        leading = row.get("shots") is None and row.get("top_k") in (None, subject.numbers.top_k)
+        if value is None or not (same and leading):
             continue
-        if row.get("form") == subject.numbers.form(row["method"], group) and row.get("shots") is None:
-            every.setdefault(row["length"], {}).setdefault(row["method"], []).append((row["user"], row["value"]))
+        if row.get("form") == subject.numbers.form(row["method"], group):
+            every.setdefault(str(length), {}).setdefault(row["method"], []).append((row["user"], float(value)))
     for length in LENGTHS:
         found = every.get(length, {})
         if not found:

@@ -125,16 +125,30 @@ class Numbers:
       methods: all methods, in order of appearance.
       group: the group that figures and the headline are about.
       groups: the groups that there are, 'seen' before 'unseen'.
+      length: the length convention of the headline, 'sum' or 'mean'.
       top_k: the number of candidates that figures and tables are about.
       top_ks: all numbers of candidates that were tried.
     """
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], group: str | None = None, top_k: int | None = None):
+    def __init__(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        group: str | None = None,
+        length: str | None = None,
+        top_k: int | None = None,
+    ):
+        self.length = "mean" if length == "mean" else "sum"
         self._rows = [row for row in rows if row["value"] is not None]
         self.methods = tuple(dict.fromkeys(row["method"] for row in rows))
         there = {row["group"] for row in self._rows} - {"validation"}  # what choices were made by, not a result
         self.groups = tuple(sorted(there, key=lambda name: (name != "seen", name)))
-        self.group = group if group in there else "unseen" if "unseen" in there else next(iter(self.groups), "seen")
+        self.group: str = (
+            group
+            if group is not None and group in there
+            else "unseen"
+            if "unseen" in there
+            else next(iter(self.groups), "seen")
+        )
         self.top_ks = tuple(sorted({row["top_k"] for row in self._rows if row.get("top_k") is not None}))
         self.top_k = top_k if top_k in self.top_ks else next(iter(self.top_ks), None)
         self._by_key: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}

@@ -155,20 +155,20 @@ def accuracy(found: Numbers) -> Table:
                 row[f"policy_{group}_{length}"] = found.policy(method, group, length)
         form = found.form(method, found.group)
         row["worst_tenth"] = found.average(
-            "policy_accuracy", method, found.group, "worst_tenth", form=form, length="sum"
+            "policy_accuracy", method, found.group, "worst_tenth", form=form, length=found.length
         )
-        chosen = found.policy(method, found.group, "sum")
+        chosen = found.policy(method, found.group, found.length)
         row["weight"] = None if chosen is None or chosen.weight is None else f"{chosen.weight:g}"
         if any(isinstance(value, Estimate) for value in row.values()):
             rows.append(row)
-    first = f"policy_{found.group}_sum"
+    first = f"policy_{found.group}_{found.length}"
     rows.sort(key=lambda row: -row[first].value if row[first] else 1.0)
     note = (
         "Accuracies are means over users, with 95 % intervals over users; the best of a column is bold. Policy "
         "accuracy is that of the form `policy` at the weight that validation users chose; of methods without a reward "
         "model it is that of the prompted language model's likelihood. `sum` adds log-probabilities over a response "
         "and favours short ones, `mean` divides by its tokens. The worst tenth of users and w are those of "
-        f"{found.group} users and `sum`."
+        f"{found.group} users and `{found.length}`, which also order the rows."
     )
     return _dense(Table("accuracy", "Accuracy", heads, rows, note))
 

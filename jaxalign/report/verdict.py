@@ -131,7 +131,7 @@ def _without(found: Numbers) -> tuple[Part, ...]:
     ranked = [
         (estimate.value, method)
         for method in found.methods
-        if (estimate := found.policy(method, found.group, "sum")) is not None
+        if (estimate := found.policy(method, found.group, found.length)) is not None
     ]
     text = "This run has no selection analysis (selection.json)"
     if not ranked:

@@ -14,7 +14,7 @@ import pytest
 
 from jaxalign import cli, report
 from jaxalign.errors import DataError, InputError
-from jaxalign.report import read, tables
+from jaxalign.report import numbers, read, tables
 
 sys.path.insert(0, str(Path(__file__).parent))
 import synthetic
@@ -265,6 +265,17 @@ def test_a_figure_that_cannot_be_drawn_any_more_goes(tmp_path, no_pictures):
 def test_validation_users_are_no_result(tmp_path, no_pictures):
     rows = [*synthetic.metrics(ONE), synthetic._row("rm_accuracy", "lore", 0.987, group="validation")]
     assert "98.7" not in written(synthetic.write(tmp_path / "run", ONE, metrics=rows)).text
+
+
+@pytest.mark.parametrize("length", ["sum", "mean"])
+def test_rows_are_ordered_by_the_headline_of_the_config(length):
+    rows = [
+        synthetic._row("policy_accuracy", method, value, form="policy", length=form, weight=1.0, top_k=10)
+        for method, values in {"one": {"sum": 0.7, "mean": 0.5}, "two": {"sum": 0.6, "mean": 0.8}}.items()
+        for form, value in values.items()
+    ]
+    table = tables.accuracy(numbers.Numbers(rows, "unseen", length, 10))
+    assert [row["method"] for row in table.rows] == (["one", "two"] if length == "sum" else ["two", "one"])
 
 
 @pytest.mark.parametrize(
