@@ -83,28 +83,29 @@ def _copy(child: subprocess.Popen, mark: str) -> None:
 
 def _wait(running: list[subprocess.Popen], readers: list[threading.Thread], grace: float) -> int:
     """Waits for all; passes signals on; ends the rest when one fails."""
-    status, deadline, asked = 0, None, []
-    in_main = threading.current_thread() is threading.main_thread()
+    failed: list[int] = []  # processes, the first to fail first
+    deadline, asked = None, []
     before = {}
-    if in_main:
+    if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             before[number] = signal.signal(number, lambda received, _: asked.append(received))
     try:
-        while any(child.poll() is None for child in running):
-            failed = next((child.returncode for child in running if child.returncode), 0)
-            if failed and not status:
-                status = 128 - failed if failed < 0 else failed
-                number = next(i for i, child in enumerate(running) if child.returncode)
-                print(f"process {number} ended with status {status}: stopping the others", file=sys.stderr)
+        while True:
+            statuses = [child.poll() for child in running]
+            failed += [i for i, status in enumerate(statuses) if status and i not in failed]
+            if None not in statuses:
+                break
             if (asked or failed) and deadline is None:
                 deadline = time.monotonic() + grace
+                if failed:
+                    status = _status(running[failed[0]])
+                    print(f"process {failed[0]} ended with status {status}: stopping the others", file=sys.stderr)
                 for child in running:
                     if child.poll() is None:
                         child.send_signal(signal.SIGTERM)
             if deadline is not None and time.monotonic() > deadline:
                 for child in running:
-                    if child.poll() is None:
-                        child.kill()
+                    child.kill()
             time.sleep(0.05)
     finally:
         for number, handler in before.items():
@@ -118,5 +119,8 @@ def _wait(running: list[subprocess.Popen], readers: list[threading.Thread], grac
         for child in running:
             if child.stdout is not None:
                 child.stdout.close()
-    failed = next((child.returncode for child in running if child.returncode), 0)
-    return status or (128 - failed if failed < 0 else failed)
+    return _status(running[failed[0]]) if failed else 0
+
+
+def _status(child: subprocess.Popen) -> int:
+    return 128 - child.returncode if child.returncode < 0 else child.returncode

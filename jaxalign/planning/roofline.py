@@ -8,8 +8,8 @@ from jaxalign.planning.chips import Chip
 from jaxalign.planning.hlo import Collective
 
 ASSUMPTIONS = (
-    "A limit, not a forecast: peak rates, products of bfloat16, each weight read once per step, the cache read once and "
-    "at its full length, nothing overlapped between memory and links, collectives as rings over all links of a chip, no "
+    "A limit, not a forecast: peak rates, products of bfloat16, each weight read once per step, the cache once and "
+    "at its full length, no overlap of memory and links, collectives as rings over all links of a chip, no "
     "time for anything else. Real programs reach a part of it."
 )
 
