@@ -149,7 +149,9 @@ def forced(
             step = step._replace(tokens=candidates, log_prob=jnp.take_along_axis(log_prob, candidates, axis=-1))
             base = jnp.take_along_axis(base, candidates, axis=-1)
             if program.reads_hidden:
-                step = step._replace(candidate_hidden=_encode(model, candidates, stop, cache))
+                # The response's own token was encoded with its text.
+                others = _encode(model, candidates[..., :-1], stop, cache)
+                step = step._replace(candidate_hidden=jnp.concatenate([others, hidden[:, slot][:, :, None]], axis=2))
         result = judge(
             arguments, guidances, carries, Judged(step, base, target_bonus, target_log_prob[..., 0], duplicate, valid)
         )

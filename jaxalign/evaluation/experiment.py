@@ -83,7 +83,7 @@ class Experiment:
     """Reward models that are compared; `jaxalign methods` lists them."""
 
     pooling: Pooling = "last"
-    """What stands for a response in fitting: its last hidden state, or the mean. Guidance reads each token's own."""
+    """What stands for a response, in fitting and for every prefix of it: its last hidden state, or the mean."""
 
     # Policies.
 

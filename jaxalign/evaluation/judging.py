@@ -18,12 +18,13 @@ from jax.sharding import Mesh
 from jaxalign.data.schema import Prompt
 from jaxalign.decoding.buckets import power_of_two
 from jaxalign.decoding.forced import ForcedProgram, Judged, forced, piece_size
+from jaxalign.decoding.guidance.head import mean_over_response
 from jaxalign.decoding.rows import make_rows
 from jaxalign.decoding.texts import Batch, Text, batches, encode_texts
 from jaxalign.errors import InputError
 from jaxalign.evaluation.sharding import replicate, shard_users
 from jaxalign.models.language_model import LanguageModel
-from jaxalign.rewards.features import chat_prompt
+from jaxalign.rewards.features import Pooling, chat_prompt
 from jaxalign.rewards.pairs import standardise
 from jaxalign.rewards.protocol import Method, RewardModel, Tree
 
@@ -66,12 +67,15 @@ class _Judge:
     """The judge that is compiled into the pass; equal for equal methods, so that it is compiled once."""
 
     methods: tuple[Method, ...]
+    pooling: Pooling
 
     def __call__(self, arguments: Tree, guidances: tuple, carries: tuple, judged: Judged) -> dict[str, Any]:
         del guidances, carries
         step, own = judged.step, judged.target_log_prob
         hidden = step.candidate_hidden
         assert hidden is not None, "the program reads hidden states"
+        if self.pooling == "mean":
+            hidden = mean_over_response(step)
         last = step.position == arguments["last"][:, None]
         candidates = judged.base.shape[-1]
         # Among the k most probable, or the response's own token, which has the last place and is not in them again.
@@ -131,6 +135,7 @@ class Judging:
       weights: weights w.
       top_ks: numbers of candidates k.
       batch_size: texts per batch.
+      pooling: what the models read of a prefix, as in fitting.
       mesh: devices that the rows of a batch are spread over, with the model's parameters on it already; None: one.
 
     Raises:
@@ -146,6 +151,7 @@ class Judging:
         weights: Sequence[float],
         top_ks: Sequence[int],
         batch_size: int = 8,
+        pooling: Pooling = "last",
         mesh: Mesh | None = None,
     ):
         for weight in weights:
@@ -159,7 +165,7 @@ class Judging:
         self._lm, self._names, self._batch_size = lm, tuple(models), batch_size
         self._weights, self._ks = tuple(map(float, weights)), tuple(map(int, top_ks))
         self._row = {user: row for row, user in enumerate(users)}
-        self._judge = _Judge(tuple(model.method for model in models.values()))
+        self._judge = _Judge(tuple(model.method for model in models.values()), pooling)
         grid = [(weight, k) for weight in self._weights for k in self._ks]
         encoded = []
         for model in models.values():

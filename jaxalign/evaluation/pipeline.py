@@ -68,7 +68,9 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent, 
     task, origin = sources.load(experiment, lm, progress, cache_dir() / "samples")
     folder.check_data(_digest(task))
     digest = folder.digest(_digest(task), lm.weights_digest)
-    features = _features(experiment, lm, task, progress)
+    # Passes over whole texts; on a mesh the parameters stay as they were put there.
+    reader = lm if mesh is not None else lm.reader
+    features = _features(experiment, reader, task, progress)
     blocks = Blocks.of(task, features, experiment)
     folder.write("data.json", _card(experiment, task, origin, blocks, features))
     models, reports = prepare(blocks, experiment, lm.fingerprint, folder.path, progress)
@@ -78,14 +80,14 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent, 
     accuracies.add_rm_accuracy(table, models, blocks)
     texts = _texts(task, features)
     accuracies.add_controls(table, blocks, features, task.simulated, [response for _, response in texts])
-    judged = _judge(experiment, lm, models, blocks, features, texts, folder, digest, mesh, progress)
+    judged = _judge(experiment, reader, models, blocks, features, texts, folder, digest, mesh, progress)
     choices = accuracies.add_policy_accuracy(table, judged, blocks, list(models), experiment)
     folder.write_lines("pairs.jsonl", accuracies.pair_rows(judged, blocks, choices, experiment))
     folder.write_lines("texts.jsonl", _text_rows(texts))
 
-    in_context = _in_context_pairs(experiment, lm, task, features, folder, digest, progress)
+    in_context = _in_context_pairs(experiment, reader, task, features, folder, digest, progress)
     accuracies.add_in_context(table, in_context, experiment)
-    generations = _write(experiment, lm, task, models, choices, table, folder, digest, progress)
+    generations = _write(experiment, lm, reader, task, models, choices, table, folder, digest, progress)
     quality.add_quality(table, generations, experiment.top_ks[0])
 
     without = list(dict.fromkeys(row["method"] for row in generations if row["kind"] in ("in_context", "graded")))
@@ -181,6 +183,7 @@ def _judge(
         weights=experiment.weights,
         top_ks=experiment.top_ks,
         batch_size=max(1, experiment.batch_size // 4),
+        pooling=experiment.pooling,
         mesh=mesh,
     )
     size = 2 * experiment.batch_size
@@ -254,6 +257,7 @@ def _in_context_pairs(
 def _write(
     experiment: Experiment,
     lm: LanguageModel,
+    reader: LanguageModel,
     task: Task,
     models: dict[str, RewardModel],
     choices: dict[str, Choice],
@@ -270,7 +274,7 @@ def _write(
     both = _best_on_validation(table, list(weights)) if experiment.guided_in_context and prompts else None
     jobs = jobs_of(task, prompts, weights, both)
     users = tuple(sorted({target.row.user for target in task.targets}))
-    roster = Roster({name: models[name] for name in weights}, users) if weights else None
+    roster = Roster({name: models[name] for name in weights}, users, experiment.pooling) if weights else None
     names = [f"{job.method} {job.target}" for job in jobs]
     # Guided texts cost more than plain ones, and a shard should be lost in about the same time.
     costs = [1.0 if job.reward_model is None else 3.0 for job in jobs]
@@ -285,7 +289,7 @@ def _write(
             shards.save(shard, list(write(lm, task.targets, part, roster, experiment, done)))
         rows = shards.merged()
     with progress("quality of texts", len({row["text"] for row in rows})) as done:
-        rows = quality.measure(task, lm, rows, cache_dir() / "features", max(1, experiment.batch_size // 4), done)
+        rows = quality.measure(task, reader, rows, cache_dir() / "features", max(1, experiment.batch_size // 4), done)
     folder.write_lines("generations.jsonl", rows)
     return rows
 

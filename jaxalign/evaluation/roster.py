@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxalign.decoding import RewardHead
+from jaxalign.rewards.features import Pooling
 from jaxalign.rewards.protocol import Method, RewardModel, Tree
 
 
@@ -38,10 +39,12 @@ class Roster:
     Attributes:
       models: reward models by name; each must know all users.
       users: user ids.
+      pooling: what the models read of a prefix, as in fitting.
     """
 
     models: Mapping[str, RewardModel]
     users: tuple[str, ...]
+    pooling: Pooling = "last"
 
     def row(self, method: str, user: str) -> int:
         """The index to give to `generate` as `user`."""
@@ -59,7 +62,9 @@ class Roster:
             "user": jnp.asarray(np.tile(np.arange(count, dtype=np.int32), methods)),
         }
         function = AnyOf(tuple(model.method for model in self.models.values()))
-        return RewardHead(function=function, shared=shared, users=places, weight=np.asarray(weight, np.float32))
+        return RewardHead(
+            function=function, shared=shared, users=places, weight=np.asarray(weight, np.float32), pooling=self.pooling
+        )
 
 
 def _rows(model: RewardModel, users: Sequence[str]) -> Tree:

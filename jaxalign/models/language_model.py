@@ -16,7 +16,7 @@ from jaxalign.models.config import DecoderConfig
 from jaxalign.models.config_json import read_config, to_hugging_face
 from jaxalign.models.sharding import ShardingRules, param_shardings
 from jaxalign.models.tokenizer import Tokenizer
-from jaxalign.models.transformer import Layers, Params, init_params
+from jaxalign.models.transformer import Layers, Params, init_params, stacked
 from jaxalign.models.weights import load_params
 
 
@@ -54,6 +54,17 @@ class LanguageModel:
             digest.update(jax.tree_util.keystr(path).encode())
             digest.update(np.ascontiguousarray(leaf).view(np.uint8).data)
         return digest.hexdigest()
+
+    @functools.cached_property
+    def reader(self) -> "LanguageModel":
+        """The same model with scanned layers, for passes over whole texts.
+
+        Such passes are bound by arithmetic, and there are many shapes of them: scanned layers compile in a fraction of
+        the time, and copying a layer's weights costs little beside a batch of texts. Takes as much memory again.
+        """
+        read = LanguageModel(config=self.config, params=stacked(self.params), tokenizer=self.tokenizer, name=self.name)
+        read.__dict__["weights_digest"] = self.weights_digest  # of the weights, not of how they lie
+        return read
 
     @property
     def fingerprint(self) -> dict[str, str]:

@@ -276,6 +276,14 @@ def layers_of(params: Params) -> Layers:
     return "unrolled" if 0 in params["blocks"] else "scanned"
 
 
+def stacked(params: Params) -> Params:
+    """The same parameters with scanned layers. A copy: layers that lie apart are put together."""
+    blocks = params["blocks"]
+    if layers_of(params) == "scanned":
+        return params
+    return {**params, "blocks": jax.tree.map(lambda *x: jnp.stack(x), *(blocks[i] for i in range(len(blocks))))}
+
+
 def bind(config: DecoderConfig, params: Params) -> Decoder:
     """The module with these parameters, which may be tracers: call it inside jit."""
     graph, state = _structure(config, layers_of(params), jax.tree.leaves(params)[0].dtype.name)

@@ -60,16 +60,17 @@ class RewardHead(CandidateGuidance):
         assert step.candidate_hidden is not None, "the loop gives it, since this reads_hidden"
         user = jax.tree.map(lambda x: x[step.rows.user], self.users)
         function = jax.vmap(self.function, in_axes=(None, 0, 0, 0))
-        return function(self.shared, user, self._pooled(step), step.prompt_hidden)
+        hidden = step.candidate_hidden if self.pooling == "last" else mean_over_response(step)
+        return function(self.shared, user, hidden, step.prompt_hidden)
 
-    def _pooled(self, step: Step) -> jax.Array:
-        assert step.candidate_hidden is not None
-        if self.pooling == "last":
-            return step.candidate_hidden
-        assert step.response_sum is not None, "the loop gives it, since this reads_hidden"
-        # Places before the response, which the teacher-forced pass leaves out later, must not divide by 0.
-        count = jnp.maximum(step.position + 1, 1).astype(jnp.float32)[..., None, None]
-        return (step.response_sum[:, :, None] + step.candidate_hidden) / count
+
+def mean_over_response(step: Step) -> jax.Array:
+    """`[batch, positions, k, width]`: mean hidden state of the response up to and including each candidate."""
+    assert step.candidate_hidden is not None, "given where hidden states are read"
+    assert step.response_sum is not None, "given where hidden states are read"
+    # Places before the response, which the teacher-forced pass leaves out later, must not divide by 0.
+    count = jnp.maximum(step.position + 1, 1).astype(jnp.float32)[..., None, None]
+    return (step.response_sum[:, :, None] + step.candidate_hidden) / count
 
 
 @pytree
