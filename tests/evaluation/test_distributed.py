@@ -158,8 +158,9 @@ def test_work_of_processes_is_divided_by_cost(monkeypatch):
 
 
 def test_launch_marks_lines_and_gives_the_first_failure(capfd, monkeypatch):
-    code = "import os, sys; p = os.environ['JAXALIGN_PROCESS']; print('hello', p, flush=True); p == '1' and sys.exit(3); time.sleep(60)"
-    assert launch([sys.executable, "-c", "import time; " + code], 2, grace=5.0) == 3
+    code = "import os, sys, time; p = os.environ['JAXALIGN_PROCESS']; print('hello', p, flush=True); "
+    code += "p == '1' and sys.exit(3); time.sleep(60)"
+    assert launch([sys.executable, "-c", code], 2, grace=5.0) == 3
     out, err = capfd.readouterr()
     assert "process 1 ended with status 3" in err
     assert "[1] hello 1\n" in out

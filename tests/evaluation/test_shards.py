@@ -77,9 +77,9 @@ def test_damaged_parts_are_named_and_computed_again(tmp_path, caplog, name, dama
         file.unlink()
     else:
         file.write_bytes(damage(file.read_bytes()))
-    with Shards(tmp_path, "stage", ITEMS, kind="arrays", config_digest="abc", size=3) as shards:
-        with pytest.raises(DataError, match=r"00001\.safetensors.*run the same command again"):
-            shards.merged()
+    shards = Shards(tmp_path, "stage", ITEMS, kind="arrays", config_digest="abc", size=3)
+    with pytest.raises(DataError, match=r"00001\.safetensors.*run the same command again"):
+        shards.merged()
     computed, merged = work(tmp_path)
     assert computed == [1]
     assert bool(said) == ("00001.safetensors" in caplog.text)
@@ -170,9 +170,9 @@ def start(folder, how):
 def test_two_runs_on_one_folder_and_the_lock_of_a_dead_one(tmp_path):
     first = start(tmp_path, "stuck")
     assert first.stdout.readline() == "at 0\n"
-    with pytest.raises(InputError, match=rf"in use by another run \(host .*, pid {first.pid}, since"):
-        with only_run(tmp_path):
-            pass
+    said = rf"in use by another run \(host .*, pid {first.pid}, since"
+    with pytest.raises(InputError, match=said), only_run(tmp_path):
+        pass
     first.kill()
     first.communicate()
     with only_run(tmp_path), only_run(tmp_path):
