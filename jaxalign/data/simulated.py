@@ -21,6 +21,14 @@ from jaxalign.data.splits import digest
 from jaxalign.errors import InputError
 from jaxalign.files import write_json
 
+STYLES = (
+    "",
+    "Answer in one short, plain sentence.",
+    "Answer with a list of numbered points.",
+    "Answer in the first person, with questions to me, and say what you are unsure of.",
+)
+"""Ways in which a response may be asked for beside its prompt, so that responses differ in what tastes are about."""
+
 
 def load_prompts(count: int | None = None) -> list[str]:
     """The prompts that ship with jaxalign, or the first `count`: everyday requests of many kinds, in mixed order.

@@ -9,7 +9,7 @@ from typing import Any
 from jaxalign.data.prompts import Prompt, identity
 from jaxalign.data.reader import load_completions, load_preferences
 from jaxalign.data.sample_cache import SampleCache
-from jaxalign.data.simulated import SimulatedUsers, load_prompts
+from jaxalign.data.simulated import STYLES, SimulatedUsers, load_prompts
 from jaxalign.data.sources import acl, lamp, prism, tldr, ukp
 from jaxalign.data.sources.source import Source
 from jaxalign.data.splits import digest
@@ -112,12 +112,21 @@ def write(experiment: Experiment, lm: LanguageModel, prompts: Sequence[Prompt], 
 
 
 def _simulated(experiment: Experiment, lm: LanguageModel, progress: Progress, cache: Path) -> tuple[Task, Origin]:
-    prompts, draws = load_prompts(experiment.prompts), experiment.responses
+    prompts = load_prompts(experiment.prompts)
+    # Users see responses to the prompt alone; that each was asked for in a way of its own makes them differ.
+    asked = {prompt: [f"{prompt} {style}".strip() for style in STYLES[: experiment.responses]] for prompt in prompts}
+    draws = -(-experiment.responses // len(STYLES))
     store = SampleCache(cache, sampler(experiment, lm, draws))
     # In pieces, so that a run that is stopped goes on where it was; the draws of a prompt are in one piece.
     chunk = draws * max(1, 4 * experiment.batch_size // draws)
-    texts = store.all(prompts, lambda asked: write(experiment, lm, asked, progress), draws, chunk)
-    responses = dict(zip(prompts, texts, strict=True))
+    every = [variant for own in asked.values() for variant in own]
+    written = store.all(every, lambda some: write(experiment, lm, some, progress), draws, chunk)
+    texts = dict(zip(every, written, strict=True))
+    responses = {
+        prompt: [text for drawn in zip(*(texts[variant] for variant in own), strict=True) for text in drawn]
+        for prompt, own in asked.items()
+    }
+    responses = {prompt: own[: experiment.responses] for prompt, own in responses.items()}
     everything = [text for own in responses.values() for text in own]
     counts = [count for count in (experiment.users or 16, experiment.limit) if count is not None]
     simulated = SimulatedUsers.create(min(counts), everything, shared=experiment.common_taste, seed=experiment.seed)
