@@ -66,14 +66,28 @@ def collectives(text: str, axes: Sequence[tuple[str, int]]) -> list[Collective]:
                 if axis:
                     found.append(Collective(kind, axis, max(map(len, groups)), size, in_loop, times))
             loop = re.search(r"\bwhile\(", line) is not None
-            trips = _TRIPS.search(line) if loop else None
+            trips = _trips(line, computations) if loop else None
             for called in _CALLED.findall(line):
                 for part in called.strip("{}").split(","):
                     unknown = loop and trips is None
-                    visit(part.strip().lstrip("%"), in_loop or unknown, times * (int(trips[1]) if trips else 1))
+                    visit(part.strip().lstrip("%"), in_loop or unknown, times * (trips or 1))
 
     visit(entry, False, 1)
     return found
+
+
+def _trips(line: str, computations: dict[str, list[str]]) -> int | None:
+    """How often a loop runs, where that is known: noted by the compiler, or a counter from 0 below a constant."""
+    if match := _TRIPS.search(line):
+        return int(match[1])
+    condition = re.search(r"condition=%?([\w.\-]+)", line)
+    lines = list(computations.get(condition[1], ())) if condition else []
+    for one in list(lines):
+        for called in re.findall(r"calls=%?([\w.\-]+)", one):
+            lines += computations.get(called, ())
+    bounds = [int(n) for one in lines for n in re.findall(r"\bs32\[\]\S* constant\((\d+)\)", one)]
+    below = any(re.search(r"\bcompare\(.*direction=LT", one) for one in lines)
+    return bounds[0] if below and len(bounds) == 1 and bounds[0] > 0 else None
 
 
 def _computations(text: str) -> tuple[dict[str, list[str]], str]:
