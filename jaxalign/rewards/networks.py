@@ -9,8 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax import Array
+
+from jaxalign.rewards import draws
 
 Tree = Any
 
@@ -37,9 +41,19 @@ def _split(kind: Callable[..., nnx.Module], arguments: tuple) -> tuple[Any, Any]
     return nnx.split(nnx.eval_shape(lambda: kind(*arguments, rngs=nnx.Rngs(0))))
 
 
-def init(kind: Callable[..., nnx.Module], arguments: tuple, key: Array) -> Tree:
-    """Fresh parameters of `kind(*arguments)`; traceable."""
-    return nnx.to_pure_dict(nnx.split(kind(*arguments, rngs=nnx.Rngs(key)))[1])
+def init(kind: Callable[..., nnx.Module], arguments: tuple, key: Array, name: str) -> Tree:
+    """Fresh parameters of `kind(*arguments)`: kernels N(0, 1 / inputs), scales 1, biases 0; not for use inside jit.
+
+    `name` tells networks from the same key apart; see `jaxalign.rewards.draws`.
+    """
+
+    def fill(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> Array:
+        at = f"{name}{jax.tree_util.keystr(path)}"
+        if path[-1].key == "kernel":
+            return draws.normal(key, leaf.shape, at, scale=leaf.shape[0] ** -0.5)
+        return jnp.asarray(np.full(leaf.shape, {"scale": 1.0, "bias": 0.0}[path[-1].key], np.float32))
+
+    return jax.tree_util.tree_map_with_path(fill, nnx.to_pure_dict(_split(kind, arguments)[1]))
 
 
 def apply(kind: type[nnx.Module], arguments: tuple, params: Tree, *inputs: Any, method: str = "__call__") -> Any:

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxalign.rewards.pairs import Pairs
@@ -67,7 +68,7 @@ def fixed_context(pairs: Pairs, context: int) -> tuple[Array, Array]:
       `[users, context]` int32 indices of pairs, and which of them exist.
     """
     width = pairs.features.shape[1]
-    code = pairs.features @ jax.random.normal(jax.random.key(0), (width,))
+    code = pairs.features @ np.random.default_rng(0).standard_normal(width, np.float32)
     mixed = jnp.sin(code[pairs.chosen_text] * 12.9898 + code[pairs.rejected_text] * 78.233)
     _, _, order = jax.lax.sort((pairs.user, mixed, jnp.arange(pairs.user.shape[0])), num_keys=2)
     return _take(order, pairs, context)

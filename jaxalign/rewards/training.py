@@ -57,7 +57,7 @@ def start(
 ) -> State:
     """The state of all lanes, `(values of the grid, seed)` each, before the first step.
 
-    Not jitted: compiling the random draws of all parameters as one program takes longer than drawing them one by one.
+    Not jitted: random draws are made on the host (`jaxalign.rewards.draws`), and little else is computed.
     """
     with jax.default_matmul_precision("float32"):
         starts = []

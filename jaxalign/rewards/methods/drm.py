@@ -11,6 +11,7 @@ from jax import Array
 
 from jaxalign.data.blocks import PairBlocks
 from jaxalign.errors import InputError
+from jaxalign.rewards.losses import Loss
 from jaxalign.rewards.pairs import Pairs
 from jaxalign.rewards.protocol import LinearMethod, Tree
 
@@ -54,6 +55,18 @@ def components(mean: Array, second: Array, number: int, centre: bool) -> Array:
     real = variance > 1e-6 * jnp.maximum(variance.max(), 1e-12)
     scale = jnp.where(real, jax.lax.rsqrt(jnp.where(real, variance, 1.0)), 0.0)
     return vectors * jnp.broadcast_to(scale, vectors.shape)
+
+
+@functools.partial(jax.jit, static_argnames="loss")
+def head_losses(loss: Loss, heads: Array, pairs: Pairs) -> Array:
+    """Sums over the pairs of each user of the loss of every head: heads `[width, heads]` to `[users, heads]`."""
+    texts = pairs.features @ heads
+    chosen, rejected = texts[pairs.chosen_text], texts[pairs.rejected_text]
+
+    def one(chosen: Array, rejected: Array) -> Array:
+        return pairs.per_user(pairs.weight * loss(chosen, rejected, pairs.label, pairs.margin, pairs.weight))
+
+    return jax.vmap(one, in_axes=1, out_axes=1)(chosen, rejected)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,15 +121,7 @@ class Drm(LinearMethod):
 
     def _weights(self, params: Tree, pairs: Pairs) -> Array:
         """w `[users, heads]`."""
-        texts = self.encode_text(params, pairs.features)
-        chosen, rejected = texts[pairs.chosen_text], texts[pairs.rejected_text]
-
-        def head(chosen: Array, rejected: Array) -> Array:
-            losses = self.loss(chosen, rejected, pairs.label, pairs.margin, pairs.weight)
-            return pairs.per_user(pairs.weight * losses)
-
-        losses = jax.vmap(head, in_axes=1, out_axes=1)(chosen, rejected)
-        return jax.nn.softmax(-losses / self.temperature, axis=-1)
+        return jax.nn.softmax(-head_losses(self.loss, params["heads"], pairs) / self.temperature, axis=-1)
 
     def adapt(self, params: Tree, pairs: Pairs) -> Tree:
         weights = self._weights(params, pairs)

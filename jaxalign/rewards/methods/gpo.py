@@ -126,10 +126,9 @@ class Gpo(Method):
         return (self.width, self.layers, self.heads)
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
-        first, second = jax.random.split(key)
         return {
-            "text": networks.init(nnx.Linear, (pairs.features.shape[1], self.width), first),
-            "process": networks.init(Process, self._process, second),
+            "text": networks.init(nnx.Linear, (pairs.features.shape[1], self.width), key, "text"),
+            "process": networks.init(Process, self._process, key, "process"),
         }, {}
 
     def encode_text(self, params: Tree, features: Array) -> Array:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxalign.rewards import draws
 from jaxalign.rewards.pairs import Pairs
 from jaxalign.rewards.protocol import LinearMethod, Tree
 
@@ -48,7 +49,7 @@ class Lore(LinearMethod):
         width = pairs.features.shape[1]
         params = {
             # Rewards of about 0.1 at the start: near indifference, and yet apart.
-            "v": 0.1 * jax.random.normal(key, (width, self.rank)) / jnp.sqrt(width),
+            "v": draws.normal(key, (width, self.rank), scale=0.1 * width**-0.5),
             "centre": jnp.zeros(self.rank),
         }
         # Users start where an unseen one does, so that one without pairs stays there exactly.

@@ -10,6 +10,7 @@ from jax import Array
 
 from jaxalign.data.blocks import PairBlocks
 from jaxalign.errors import InputError
+from jaxalign.rewards import draws
 from jaxalign.rewards.pairs import Pairs
 from jaxalign.rewards.protocol import LinearMethod, Tree
 
@@ -55,7 +56,7 @@ class Mrm(LinearMethod):
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
         width = pairs.features.shape[1]
-        start = 0.3 * jax.random.normal(key, (width, self.rank)) / jnp.sqrt(width)
+        start = draws.normal(key, (width, self.rank), scale=0.3 * width**-0.5)
         return {"b": start, "start": jnp.zeros(self.rank)}, {}
 
     def project(self, params: Tree) -> Array:
@@ -99,9 +100,10 @@ class Mrm(LinearMethod):
         size = pairs.per_user(query * pairs.weight)
         losses = pairs.per_user(query * self._losses(sides, logits, pairs)) / jnp.maximum(size, 1e-6)
         real = size > 0.0
-        median = jnp.nanmedian(jnp.where(real, losses, jnp.nan))
+        number = real.sum()
+        ordered = jnp.sort(jax.lax.stop_gradient(jnp.where(real, losses, jnp.inf)))
         # A step in which nobody has a query pair has no median; any finite number will do.
-        median = jax.lax.stop_gradient(jnp.where(jnp.isnan(median), 0.0, median))
+        median = jnp.where(number > 0, 0.5 * (ordered[(number - 1) // 2] + ordered[number // 2]), 0.0)
         robust = jnp.where(real, jax.nn.sigmoid((losses - median) / self.sharpness) * losses, 0.0)
         ridge = 0.5 * self.ridge * jnp.square(params["b"]).sum() / jnp.maximum(pairs.weight.sum(), 1.0)
         return robust.sum() / jnp.maximum(real.sum(), 1).astype(jnp.float32) + ridge

@@ -1,14 +1,16 @@
 """PAL: users are mixtures of a few prototype tastes in a learned space."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from jaxalign.rewards import networks
+from jaxalign.rewards import draws, networks
 from jaxalign.rewards.losses import Hinge, Loss
 from jaxalign.rewards.networks import Mlp
 from jaxalign.rewards.pairs import Pairs
@@ -63,11 +65,10 @@ class PalIdeal(Method):
         return ((width, self.space, self.space, self.space),)
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
-        first, second = jax.random.split(key)
         width = pairs.features.shape[1]
         params = {
-            "f": networks.init(Mlp, self._sizes(width), first),
-            "prototypes": jax.random.normal(second, (self.prototypes, width)),
+            "f": networks.init(Mlp, self._sizes(width), key, "f"),
+            "prototypes": draws.normal(key, (self.prototypes, width), "prototypes"),
             "centre": jnp.zeros(self.prototypes),
         }
         return params, {"logits": jnp.zeros((pairs.users, self.prototypes))}
@@ -120,13 +121,13 @@ class Pal(Method):
         return ((width, self.space, self.space, self.space),)
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
-        first, second, third = jax.random.split(key, 3)
         sizes = self._sizes(pairs.features.shape[1])
+        each = [networks.init(Mlp, sizes, key, f"g{number}") for number in range(self.prototypes)]
         params = {
-            "f": networks.init(Mlp, sizes, first),
-            "g": jax.vmap(lambda key: networks.init(Mlp, sizes, key))(jax.random.split(second, self.prototypes)),
-            "anchor": jax.random.normal(third, (self.prototypes, self.space)) / jnp.sqrt(self.space),
-            "scale": jnp.log(jnp.asarray(1.0 / 0.07)),
+            "f": networks.init(Mlp, sizes, key, "f"),
+            "g": jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *each),
+            "anchor": draws.normal(key, (self.prototypes, self.space), "anchor", scale=self.space**-0.5),
+            "scale": jnp.asarray(math.log(1.0 / 0.07), jnp.float32),
             "centre": jnp.zeros(self.prototypes),
         }
         return params, {"logits": jnp.zeros((pairs.users, self.prototypes))}

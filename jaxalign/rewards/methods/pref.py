@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from jaxalign.data.blocks import PairBlocks
+from jaxalign.rewards import draws
 from jaxalign.rewards.pairs import Pairs
 from jaxalign.rewards.protocol import LinearMethod, Tree
 
@@ -121,9 +121,8 @@ class Pref(LinearMethod):
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
         width = pairs.features.shape[1]
-        first, second = jax.random.split(key)
         # Seeds differ by a little noise around the decomposition.
-        noise = 0.01 * jax.random.normal(first, (width, self.rank)) / jnp.sqrt(width)
+        noise = draws.normal(key, (width, self.rank), "a", scale=0.01 * width**-0.5)
         # A user without pairs says nothing: no part of the centre, and at the prior.
         known = (pairs.count > 0).astype(jnp.float32)
         if prepared:
@@ -131,7 +130,7 @@ class Pref(LinearMethod):
             offset = prepared["users"] - jnp.broadcast_to(centre, prepared["users"].shape)
             params = {"a": prepared["a"] + noise, "centre": centre}
         else:
-            offset = 0.1 * jax.random.normal(second, (pairs.users, self.rank))
+            offset = draws.normal(key, (pairs.users, self.rank), "users", scale=0.1)
             params = {"a": 10.0 * noise, "centre": jnp.ones(self.rank) / jnp.sqrt(self.rank)}
         return params, {"offset": offset * jnp.broadcast_to(known[:, None], offset.shape)}
 

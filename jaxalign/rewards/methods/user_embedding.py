@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
-from jaxalign.rewards import networks
+from jaxalign.rewards import draws, networks
 from jaxalign.rewards.networks import Mlp
 from jaxalign.rewards.pairs import Pairs
 from jaxalign.rewards.protocol import Method, Tree
@@ -46,12 +46,11 @@ class UserEmbedding(Method):
     strength: float = 1.0
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
-        first, second, third = jax.random.split(key, 3)
         width = pairs.features.shape[1]
         params = {
-            "text": networks.init(nnx.Linear, (width, self.hidden), first),
-            "user": 0.1 * jax.random.normal(second, (self.embedding, self.hidden)),
-            "head": networks.init(Mlp, self._head, third),
+            "text": networks.init(nnx.Linear, (width, self.hidden), key, "text"),
+            "user": draws.normal(key, (self.embedding, self.hidden), "user", scale=0.1),
+            "head": networks.init(Mlp, self._head, key, "head"),
         }
         return params, {"embedding": jnp.zeros((pairs.users, self.embedding))}
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
-from jaxalign.rewards import networks
+from jaxalign.rewards import draws, networks
 from jaxalign.rewards.pairs import Pairs
 from jaxalign.rewards.protocol import Method, Tree
 from jaxalign.rewards.sampling import context_and_query, fixed_context
@@ -96,15 +96,14 @@ class Vpl(Method):
     decay: float = 0.01
 
     def init(self, key: Array, pairs: Pairs, prepared: Tree) -> tuple[Tree, Tree]:
-        keys = jax.random.split(key, 6)
         layer = (pairs.features.shape[1], self.hidden)
         params = {
-            "chosen": networks.init(nnx.Linear, layer, keys[0]),
-            "rejected": networks.init(nnx.Linear, layer, keys[1]),
-            "encoder": networks.init(Encoder, (self.hidden, self.latent), keys[2]),
-            "text": networks.init(nnx.Linear, layer, keys[3]),
-            "user": jax.random.normal(keys[4], (self.latent, self.hidden)) / jnp.sqrt(self.latent),
-            "decoder": networks.init(Decoder, (self.hidden,), keys[5]),
+            "chosen": networks.init(nnx.Linear, layer, key, "chosen"),
+            "rejected": networks.init(nnx.Linear, layer, key, "rejected"),
+            "encoder": networks.init(Encoder, (self.hidden, self.latent), key, "encoder"),
+            "text": networks.init(nnx.Linear, layer, key, "text"),
+            "user": draws.normal(key, (self.latent, self.hidden), "user", scale=self.latent**-0.5),
+            "decoder": networks.init(Decoder, (self.hidden,), key, "decoder"),
         }
         return params, {}
 
