@@ -93,6 +93,8 @@ class Topology:
             )
         # Without it libtpu asks a cloud's metadata server for a TPU that is not there, for minutes.
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+        # A TPU has one user at a time, and a lock file says whose it is; compilers need no TPU.
+        os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
         from jax.experimental import topologies
 
         try:
