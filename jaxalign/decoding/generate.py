@@ -179,6 +179,7 @@ def stream(
             pad_id=pad_id,
             record=record or best_of is not None,
             sample_first=best_of is not None,
+            budgets=_budgets(guidance, selection, size * int(settings["top_k"][index].max())) if candidates else (),
         )
         length = min(bucket(max(len(encoded[i].ids) for i in index)), context)
         tokens, lengths = left_pad([encoded[i].ids for i in padded], length, pad_id)
@@ -230,3 +231,13 @@ def _results(
                 records={name: value[row, : counts[row]].tolist() for name, value in records.items()} or None,
             ),
         )
+
+
+def _budgets(guidance: Guidance | None, selection: Selection, candidates: int) -> tuple[int, ...]:
+    """To how many candidates of the whole batch a step may be packed; see `skipping`.
+
+    Only where rewards are clipped, which gives the bound, and where a step has enough candidates to be bound by
+    arithmetic. Each budget is one more body to compile.
+    """
+    possible = isinstance(selection, Greedy) and guidance is not None and guidance.reads_hidden and guidance.bounded
+    return (candidates // 4, candidates // 2) if possible and candidates >= 64 else ()

@@ -125,10 +125,14 @@ def _take(program: Program, model: Decoder, guidance, selection, rows: Rows, sta
         value = jnp.where(taken, value, jax.lax.dynamic_index_in_dim(buffer, column, axis=1, keepdims=False))
         return jax.lax.dynamic_update_slice_in_dim(buffer, value[:, None].astype(buffer.dtype), column, axis=1)
 
+    response_sum = None
+    if choice.hidden is not None:
+        assert state.response_sum is not None, "kept where choices are encoded"
+        response_sum = state.response_sum + choice.hidden
     return state._replace(
         cache=state.cache if choice.kv is None else state.cache.write(choice.kv),
         hidden=choice.hidden,
-        response_sum=None if choice.hidden is None else state.response_sum + choice.hidden,
+        response_sum=response_sum,
         token=token,
         tokens=put(state.tokens, token),
         chosen=count,

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jaxalign.models.attention import attend
+from jaxalign.models.attention import Packed, attend
 from jaxalign.models.cache import KV, Cache
 from jaxalign.models.config import DecoderConfig
 from jaxalign.models.low_rank import LowRank
@@ -201,7 +201,7 @@ class Decoder(nnx.Module):
         self.config = config
 
     def __call__(
-        self, tokens: jax.Array, positions: jax.Array, cache: Cache | None, start: jax.Array, stop: jax.Array
+        self, tokens: jax.Array, positions: jax.Array, cache: Cache | None, start: jax.Array, stop: jax.Array | Packed
     ) -> tuple[jax.Array, Any]:
         """Hidden states of queries that each see a range of the cache, and themselves.
 

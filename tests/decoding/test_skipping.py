@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import stepwise
 
-from jaxalign.decoding import Greedy, Linear, RewardHead, StopReason, Sum, loop, skipping
+from jaxalign.decoding import Greedy, Linear, RewardHead, StopReason, Sum, generate, loop, skipping
 from jaxalign.decoding.rows import make_rows
 from jaxalign.models import random
 
@@ -52,3 +52,16 @@ def test_survivors_by_hand():
     alive = skipping.can_win(base, valid, jnp.array([0.75, 0.0]))
     # A candidate that could just draw level survives: the lower index would win, but the bound is not certain to hold.
     np.testing.assert_array_equal(alive, [[True, True, True, False], [True, False, False, False]])
+
+
+def test_generate_packs_large_batches_of_clipped_rewards():
+    """A batch of 64 candidates is packed, single rows are not; tokens are the same."""
+    lm = random(stepwise.CONFIG)
+    head = RewardHead.linear(np.random.default_rng(3).standard_normal(32).astype(np.float32), weight=0.2, clip=0.5)
+    prompts = stepwise.prompts(*[6] * 8)
+    settings = {"guidance": head, "top_k": K, "max_new_tokens": 6, "record": True}
+    together = generate(lm, prompts, batch_size=8, **settings)
+    alone = generate(lm, prompts, batch_size=1, **settings)
+    assert [result.tokens for result in together] == [result.tokens for result in alone]
+    assert sum(sum(result.records["skipped"]) for result in together) > 0
+    assert not any(any(result.records["skipped"]) for result in alone)
