@@ -58,7 +58,8 @@ def _template() -> Any:
         "amount": lambda value, label: verdict.amount(label, value),
         "two": numbers.Measure("", digits=2).text,
         "heads": _heads,
-        "value": lambda value: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False),
+        "words": tables.plain_words,
+        "value": _value,
     }
     return environment.from_string(files("jaxalign.report").joinpath("page.html.j2").read_text(encoding="utf-8"))
 
@@ -113,6 +114,12 @@ def _breakable(text: str) -> Any:
     from markupsafe import Markup, escape
 
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[_+/])", line(text, 300)))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _figure(figure: Figure) -> Mapping[str, Any]:

@@ -54,11 +54,11 @@ class Table:
     note: str = ""
 
     def is_best(self, column: Column, value: Any) -> bool:
-        """Whether no other row is better in this column; never where no end is better, or with one row only."""
+        """Whether no other row is better in this column; never where no end is better, or all are equal."""
         if column.measure is None or column.measure.better is None or not isinstance(value, Estimate):
             return False
         values = [cell.value for row in self.rows if isinstance(cell := row.get(column.key), Estimate)]
-        return len(values) > 1 and value.value == numbers.best(values, column.measure.better)
+        return len(set(values)) > 1 and value.value == numbers.best(values, column.measure.better)
 
 
 def columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
@@ -77,6 +77,14 @@ def label_text(label: str) -> str:
     name = numbers.MEASURES[head].label
     name = name if any(letter.isupper() for letter in name[1:]) else name.lower()
     return name + (f" ({', '.join(rest)})" if rest else "") + (" on validation users" if validation else "")
+
+
+def plain_words(text: str) -> str:
+    """A sentence of the selection analysis with `policy_accuracy` and the like as words."""
+    for name in numbers.MEASURES:
+        if "_" in name:
+            text = re.sub(rf"\b{name}\b", label_text(name), text)
+    return text
 
 
 def _cell(value: Any) -> str:
