@@ -26,6 +26,7 @@ COMMANDS = {
     "fetch": "download and convert a language model",
     "bench": "measure speed and memory on this machine",
     "data": "check and prepare preference data",
+    "plan": "memory, communication and speed on a TPU slice, from a CPU machine",
     "env": "versions, devices and cache folders, for a bug report",
 }
 

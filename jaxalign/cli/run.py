@@ -14,7 +14,8 @@ _USAGE = """usage: jaxalign run EXPERIMENT.py [--FIELD VALUE ...]
 
 EXPERIMENT.py defines `experiment`, an Experiment. `jaxalign run EXPERIMENT.py --help` lists its fields.
 --dry-run prints the plan, with sizes and expected time, and does nothing.
---processes N runs N processes on this machine as one job; on a pod or under Slurm they are found by themselves."""
+--processes N runs N processes on this machine as one job. On a TPU slice, under Slurm and under Open MPI they are found by
+themselves; anywhere else start each with --coordinator HOST:PORT --processes N --process I."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,8 +27,9 @@ def main(arguments: Sequence[str]) -> int:
     default = load_experiment(Path(rest[0]))
     dry = "--dry-run" in rest[1:]
     rest = [rest[0], *(argument for argument in rest[1:] if argument != "--dry-run")]
-    processes, rest = _processes(rest)
-    if processes > 1 and not dry:
+    job, rest = _job(rest)
+    processes = int(job.get("processes", 1))
+    if processes > 1 and "coordinator" not in job and not dry:
         from jaxalign.evaluation.launch import launch
 
         return launch([sys.executable, "-m", "jaxalign", "run", *rest], processes)
@@ -38,7 +40,10 @@ def main(arguments: Sequence[str]) -> int:
     from jaxalign.evaluation import distributed, pipeline, plan
     from jaxalign.evaluation.sharding import make_mesh, parse_mesh
 
-    distributed.start()
+    if "coordinator" in job:
+        distributed.start(job["coordinator"], processes, int(job.get("process", 0)))
+    else:
+        distributed.start()
     mesh = make_mesh(parse_mesh(experiment.mesh) if experiment.mesh else None)
     lm = models.load(experiment.model, dtype=experiment.dtype, mesh=mesh if mesh.size > 1 else None)
     if dry:
@@ -53,15 +58,23 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _processes(arguments: list[str]) -> tuple[int, list[str]]:
-    """The value of `--processes`, and the other arguments."""
-    if "--processes" not in arguments:
-        return 1, arguments
-    place = arguments.index("--processes")
-    value = arguments[place + 1] if place + 1 < len(arguments) else ""
-    if not value.isdecimal() or int(value) < 1:
-        raise InputError(f"--processes {value}: give a number of processes, at least 1")
-    return int(value), arguments[:place] + arguments[place + 2 :]
+def _job(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The values of `--processes`, `--process` and `--coordinator`, which are no part of the config; the other
+    arguments."""
+    found, rest, place = {}, [], 0
+    while place < len(arguments):
+        name, _, value = arguments[place].removeprefix("--").partition("=")
+        if not arguments[place].startswith("--") or name not in ("processes", "process", "coordinator"):
+            rest.append(arguments[place])
+        else:
+            if not value and place + 1 < len(arguments):
+                place += 1
+                value = arguments[place]
+            if name != "coordinator" and (not value.isdecimal() or int(value) < (name == "processes")):
+                raise InputError(f"--{name} {value}: a number is needed")
+            found[name] = value
+        place += 1
+    return found, rest
 
 
 def load_experiment(path: Path) -> Any:

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxalign.decoding import loop
@@ -13,6 +12,7 @@ from jaxalign.decoding.best_of import best_of as best_samples
 from jaxalign.decoding.buckets import bucket, power_of_two
 from jaxalign.decoding.checks import check_guidance, context_of
 from jaxalign.decoding.guidance.base import Guidance, for_rows
+from jaxalign.decoding.placement import spread_rows
 from jaxalign.decoding.prompts import Prompt, encode_prompts
 from jaxalign.decoding.rows import StopReason, make_rows, per_row
 from jaxalign.decoding.selection import Greedy, Sample, Selection
@@ -184,7 +184,8 @@ def stream(
         length = min(bucket(max(len(encoded[i].ids) for i in index)), context)
         tokens, lengths = left_pad([encoded[i].ids for i in padded], length, pad_id)
         rows = make_rows(size, **{name: value[padded] for name, value in settings.items()})
-        real = jnp.arange(size) < len(index)
+        real = np.arange(size) < len(index)
+        rows, tokens, lengths, real = spread_rows(lm.params, (rows, tokens, lengths, real))
         samples = padded if best_of is None else np.repeat(padded, best_of.samples)
         steering = None if guidance is None else for_rows(guidance, samples)
         if best_of is not None:

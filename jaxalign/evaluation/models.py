@@ -11,6 +11,7 @@ import numpy as np
 from jaxalign.data.blocks import PairBlocks
 from jaxalign.data.schema import Preference
 from jaxalign.errors import InputError, ModelError
+from jaxalign.evaluation.distributed import process_index
 from jaxalign.evaluation.experiment import Experiment
 from jaxalign.evaluation.progress import Progress
 from jaxalign.evaluation.task import Task
@@ -104,7 +105,8 @@ def _fitted(
             if model.users == blocks.train.users and model.method.name == name:
                 return model
     model = fit(make(name), blocks.train, blocks.choose, seeds=(experiment.seed,), backbone=backbone).model
-    save(model, folder, overwrite=True)
+    if not process_index():
+        save(model, folder, overwrite=True)
     return model
 
 

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxalign.data.prompts import Prompt
+from jaxalign.data.prompts import Prompt, identity
 from jaxalign.data.splits import row_key
-from jaxalign.evaluation import accuracies, quality, sources
+from jaxalign.evaluation import accuracies, distributed, quality, sources
 from jaxalign.evaluation.accuracies import Choice
 from jaxalign.evaluation.experiment import Experiment
 from jaxalign.evaluation.forms import entries_of
@@ -66,8 +66,9 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent, 
     experiment.check()
     folder = RunFolder(experiment.folder, experiment)
     task, origin = sources.load(experiment, lm, progress, cache_dir() / "samples")
-    folder.check_data(_digest(task))
     digest = folder.digest(_digest(task), lm.weights_digest)
+    distributed.check_same({"config, data and model": digest})
+    folder.check_data(_digest(task))
     # Passes over whole texts; on a mesh the parameters stay as they were put there.
     reader = lm if mesh is not None else lm.reader
     features = _features(experiment, reader, task, progress)
@@ -102,7 +103,10 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent, 
     folder.write_lines("users.jsonl", table.users)
     from jaxalign import report
 
-    return Results(folder.path, table.rows, generations, selection, report.write(folder.path))
+    page = folder.path / "report.html"
+    if not distributed.process_index():
+        page = report.write(folder.path)
+    return Results(folder.path, table.rows, generations, selection, page)
 
 
 def _digest(task: Task) -> str:
@@ -112,11 +116,21 @@ def _digest(task: Task) -> str:
 
 
 def _features(experiment: Experiment, lm: LanguageModel, task: Task, progress: Progress) -> TextFeatures:
-    pairs = [(row.prompt, text) for row in task.preferences for text in (row.chosen, row.rejected)]
-    with progress("features", len(set(pairs))) as done:
-        return extract(
-            lm, pairs, cache=cache_dir() / "features", batch_size=max(1, experiment.batch_size // 4), progress=done
-        )
+    pairs = sorted(
+        {(row.prompt, text) for row in task.preferences for text in (row.chosen, row.rejected)},
+        key=lambda pair: (identity(pair[0]), pair[1]),
+    )
+    settings: dict[str, Any] = {
+        "cache": cache_dir() / "features",
+        "batch_size": max(1, experiment.batch_size // 4),
+    }
+    with progress("features", len(pairs)) as done:
+        if distributed.process_count() > 1:
+            # Each process reads its own texts, and then finds those of the others in the cache where they share one.
+            mine = distributed.process_items(len(pairs), [float(len(text)) for _, text in pairs])
+            extract(lm, [pairs[place] for place in mine], **settings)
+            distributed.barrier("features", timeout=24 * 3600)
+        return extract(lm, pairs, progress=done, **settings)
 
 
 def _card(experiment: Experiment, task: Task, origin: sources.Origin, blocks: Blocks, features: TextFeatures) -> dict:

@@ -52,7 +52,7 @@ class RunFolder:
                     f"{path} holds the results of another config ({'; '.join(different)}). Give another --out, or "
                     "remove the folder."
                 )
-        else:
+        elif not process_index():
             write_json(file, {"schema": SCHEMA_VERSION, "config": values, "versions": _versions(), "commit": _commit()})
         self.config = values
         self._checksums = self._read_checksums()
@@ -84,6 +84,8 @@ class RunFolder:
         Raises:
           InputError: the results there come from other data.
         """
+        if process_index():
+            return  # compared with process 0's before
         if (old := self.read("data_digest.json")) is not None and old["sha256"] != digest:
             raise InputError(
                 f"{self.path} holds results of other data (sha256 {old['sha256'][:12]} there, {digest[:12]} now). Give "
