@@ -14,8 +14,8 @@ _USAGE = """usage: jaxalign run EXPERIMENT.py [--FIELD VALUE ...]
 
 EXPERIMENT.py defines `experiment`, an Experiment. `jaxalign run EXPERIMENT.py --help` lists its fields.
 --dry-run prints the plan, with sizes and expected time, and does nothing.
---processes N runs N processes on this machine as one job. On a TPU slice, under Slurm and under Open MPI they are found by
-themselves; anywhere else start each with --coordinator HOST:PORT --processes N --process I."""
+--processes N runs N processes on this machine as one job. On a TPU slice, under Slurm and under Open MPI they are found
+by themselves; anywhere else start each with --coordinator HOST:PORT --processes N --process I."""
 
 
 def main(arguments: Sequence[str]) -> int:

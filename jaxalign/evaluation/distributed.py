@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -108,7 +109,7 @@ def _in_environment(environment: Mapping[str, str]) -> bool:
     return any(Path(device).exists() for device in ("/dev/accel0", "/dev/vfio/0")) and find_spec("libtpu") is not None
 
 
-def _store():
+def _store() -> Any:
     # JAX has no public name for the store; multihost_utils and Orbax reach for the same object.
     from jax._src import distributed
 

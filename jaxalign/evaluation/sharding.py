@@ -23,6 +23,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxalign.errors import InputError
@@ -47,7 +48,7 @@ def parse_mesh(text: str) -> dict[str, int]:
     return {axis: sizes.get(axis, 1) for axis in AXES}
 
 
-def make_mesh(sizes: "Mapping[str, int] | str | None" = None, devices: Sequence[jax.Device] | None = None) -> Mesh:
+def make_mesh(sizes: Mapping[str, int] | str | None = None, devices: Sequence[Any] | None = None) -> Mesh:
     """A mesh with the axes `users` and `model`.
 
     Args:
@@ -125,12 +126,13 @@ def balance(costs: Sequence[float] | np.ndarray, parts: int, capacity: int | Non
         raise InputError("balance needs at least one part, and one finite, non-negative cost per item")
     if capacity is not None and capacity * parts < len(cost):
         raise InputError(f"{len(cost)} items do not fit into {parts} parts of at most {capacity}")
-    sums, members = [0.0] * parts, [[] for _ in range(parts)]
+    sums = [0.0] * parts
+    members: list[list[int]] = [[] for _ in range(parts)]
     for item in np.lexsort((np.arange(len(cost)), -cost)):
         open_parts = [p for p in range(parts) if capacity is None or len(members[p]) < capacity]
         # Among parts of equal cost the one with fewer items: items without cost are then spread as well.
         part = min(open_parts, key=lambda p: (sums[p], len(members[p]), p))
-        sums[part] += cost[item]
+        sums[part] += float(cost[item])
         members[part].append(int(item))
     return [np.sort(np.asarray(m, np.int64)) for m in members]
 
@@ -212,7 +214,7 @@ def shard_users(
         placed = []
         for argument, where in zip(arguments, axes, strict=True):
             if where is not None:
-                argument = jax.tree.map(lambda x: _put(x[source] if moved else x, sharding), argument)
+                argument = jax.tree.map(lambda x, s=sharding: _put(x[source] if moved else x, s), argument)
             placed.append(argument)
         out = compiled(*placed)
         if spanning:
@@ -260,11 +262,12 @@ def _rows(arguments: tuple, axes: tuple) -> int:
     if len(numbers) != 1 or None in numbers or 0 in numbers:
         found = ", ".join(sorted(str(n) for n in numbers)) or "none"
         raise InputError(f"arguments with rows need one leading axis of equal length, at least 1; lengths are {found}")
-    return numbers.pop()
+    return int(numbers.pop() or 0)
 
 
 def _put(x: Any, sharding: NamedSharding) -> jax.Array:
-    if isinstance(x, jax.core.Tracer) or (isinstance(x, jax.Array) and not x.is_fully_addressable):
+    # A tracer is left to the program around it.
+    if isinstance(x, Tracer) or (isinstance(x, jax.Array) and not x.is_fully_addressable):
         return x
     if sharding.is_fully_addressable:
         return jax.device_put(x, sharding)
