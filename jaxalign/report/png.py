@@ -5,6 +5,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from jaxalign.files import write_atomic
 from jaxalign.report.clean import clean
@@ -12,6 +13,8 @@ from jaxalign.report.shapes import PALETTES, Area, Dot, Drawing, Label, Line
 
 _POINTS = 0.75  # points per pixel, at 96 pixels an inch
 _GAP = 16.0
+_MARGIN = 10.0
+_SCALE = 2.0  # 192 pixels an inch
 
 
 def write(path: Path, drawings: Sequence[Drawing], columns: int, theme: str, legend: Drawing | None = None) -> None:
@@ -23,20 +26,15 @@ def write(path: Path, drawings: Sequence[Drawing], columns: int, theme: str, leg
     rows = math.ceil(len(drawings) / columns)
     cell = (max(one.width for one in drawings), max(one.height for one in drawings))
     top = legend.height + _GAP if legend is not None else 0.0
-    width = max(columns * cell[0] + (columns - 1) * _GAP, legend.width if legend is not None else 0.0)
-    height = top + rows * cell[1] + (rows - 1) * _GAP
-    margin = 10.0
-    size = ((width + 2 * margin) / 96, (height + 2 * margin) / 96)
-    figure = Figure(figsize=size, dpi=192, facecolor=PALETTES[theme]["paper"])
-    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    axes.set_axis_off()
-    axes.set_xlim(-margin, width + margin)
-    axes.set_ylim(height + margin, -margin)
-    if legend is not None:
-        _paint(axes, legend, 0.0, 0.0, theme)
+    width = max(columns * cell[0] + (columns - 1) * _GAP, legend.width if legend is not None else 0.0) + 2 * _MARGIN
+    height = top + rows * cell[1] + (rows - 1) * _GAP + 2 * _MARGIN
+    figure = Figure(figsize=(width / 96, height / 96), dpi=96 * _SCALE, facecolor=PALETTES[theme]["paper"])
+    placed = [] if legend is None else [(legend, 0.0, 0.0)]
     for number, drawing in enumerate(drawings):
         row, column = divmod(number, columns)
-        _paint(axes, drawing, column * (cell[0] + _GAP), top + row * (cell[1] + _GAP), theme)
+        placed.append((drawing, column * (cell[0] + _GAP), top + row * (cell[1] + _GAP)))
+    for drawing, left, above in placed:
+        _paint(figure, drawing, _MARGIN + left, _MARGIN + above, height, theme)
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         # A method or user named in a script that the painter's font lacks; the page and the CSV have the name.
@@ -45,35 +43,47 @@ def write(path: Path, drawings: Sequence[Drawing], columns: int, theme: str, leg
     write_atomic(path, buffer.getvalue())
 
 
-def _paint(axes: object, drawing: Drawing, left: float, top: float, theme: str) -> None:
+def _paint(figure: Any, drawing: Drawing, left: float, top: float, height: float, theme: str) -> None:
+    """Adds the shapes to the figure itself; axes would only slow it down."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Circle, Polygon
     from matplotlib.patheffects import withStroke
+    from matplotlib.text import Text
+    from matplotlib.transforms import Affine2D
 
     colours = PALETTES[theme]
-    add = axes.add_artist  # type: ignore[attr-defined]
+    # The painter's origin is the lower left corner.
+    place = Affine2D().translate(left, top - height).scale(_SCALE, -_SCALE)
     for order, shape in enumerate(drawing.shapes):
         colour = colours[shape.tone]
+        common = {"zorder": order, "transform": place}
         match shape:
             case Line():
-                xs, ys = [left + x for x, _ in shape.points], [top + y for _, y in shape.points]
-                width = shape.width * _POINTS
                 style = (0, (4 / shape.width, 3 / shape.width)) if shape.dashed else "-"
-                add(Line2D(xs, ys, color=colour, linewidth=width, linestyle=style, zorder=order))
+                xs, ys = zip(*shape.points, strict=True)
+                artist = Line2D(xs, ys, color=colour, linewidth=shape.width * _POINTS, linestyle=style, **common)
             case Area():
-                points = [(left + x, top + y) for x, y in shape.points]
-                add(Polygon(points, closed=True, facecolor=colour, alpha=0.16, edgecolor="none", zorder=order))
+                artist = Polygon(shape.points, closed=True, facecolor=colour, alpha=0.16, edgecolor="none", **common)
             case Dot():
-                fill = colours["paper"] if shape.hollow else colour
-                edge = colour if shape.hollow else "none"
-                add(Circle((left + shape.x, top + shape.y), shape.radius, facecolor=fill, edgecolor=edge,
-                           linewidth=1.5 * _POINTS, alpha=0.45 if shape.pale else 1.0, zorder=order))  # fmt: skip
+                fill, edge = (colours["paper"], colour) if shape.hollow else (colour, "none")
+                shown = {"facecolor": fill, "edgecolor": edge, "alpha": 0.45 if shape.pale else 1.0}
+                artist = Circle((shape.x, shape.y), shape.radius, linewidth=1.5 * _POINTS, **shown, **common)
             case Label():
-                text = axes.text(  # type: ignore[attr-defined]
-                    left + shape.x, top + shape.y, clean(shape.text), color=colour, fontsize=shape.size * _POINTS,
-                    ha={"start": "left", "middle": "center", "end": "right"}[shape.anchor], va="baseline",
-                    rotation=90 if shape.upward else 0, rotation_mode="anchor", parse_math=False,
-                    fontweight="bold" if shape.bold else "normal", zorder=order,
-                )  # fmt: skip
+                side = {"start": "left", "middle": "center", "end": "right"}[shape.anchor]
+                artist = Text(
+                    shape.x,
+                    shape.y,
+                    clean(shape.text),
+                    color=colour,
+                    fontsize=shape.size * _POINTS,
+                    fontweight="bold" if shape.bold else "normal",
+                    horizontalalignment=side,
+                    verticalalignment="baseline",
+                    rotation=90 if shape.upward else 0,
+                    rotation_mode="anchor",
+                    parse_math=False,
+                    **common,
+                )
                 if shape.halo:
-                    text.set_path_effects([withStroke(linewidth=3 * _POINTS, foreground=colours["paper"])])
+                    artist.set_path_effects([withStroke(linewidth=3 * _POINTS, foreground=colours["paper"])])
+        figure.add_artist(artist)

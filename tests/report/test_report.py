@@ -10,6 +10,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jaxalign import cli, report
@@ -64,9 +65,11 @@ def no_pictures(monkeypatch):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The folder of a complete run with its report, pictures included."""
+    """The folder of a complete run with its report, without pictures."""
     folder = synthetic.write(tmp_path_factory.mktemp("whole") / "run")
-    assert report.write(folder) == folder / "report.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jaxalign.report.png.write", lambda *_: None)
+        assert report.write(folder) == folder / "report.html"
     return folder
 
 
@@ -143,8 +146,6 @@ def test_nothing_is_fetched_and_nothing_runs(whole):
 
 def test_figures_and_tables_are_written_as_files(whole):
     for name in FIGURES:
-        for suffix in ("", "_dark"):
-            assert (whole / "figures" / f"{name}{suffix}.png").read_bytes().startswith(b"\x89PNG")
         rows = list(csv.DictReader((whole / "figures" / f"{name}.csv").read_text().splitlines()))
         assert rows
     rows = list(csv.DictReader((whole / "figures" / "accuracy.csv").read_text().splitlines()))
@@ -152,6 +153,32 @@ def test_figures_and_tables_are_written_as_files(whole):
     assert (float(lore["rm_accuracy"]), float(lore["policy_accuracy"])) == (0.71, 0.67)
     assert float(lore["rm_accuracy_low"]) == pytest.approx(0.68)
     assert {path.stem for path in (whole / "tables").iterdir()} == {"accuracy", "forms", "quality", "metrics"}
+
+
+def test_every_figure_is_painted_for_light_and_dark(tmp_path):
+    methods = ("lore", "gpo")
+    few = [row for row in synthetic.metrics(methods) if row["measure"] in ("rm_accuracy", "policy_accuracy", "rouge1")]
+    folder = synthetic.write(tmp_path / "run", methods, metrics=few, generations=None)
+    report.write(folder)
+    sizes = set()
+    for name in FIGURES:
+        light, dark = (pixels(folder / "figures" / f"{name}{suffix}.png") for suffix in ("", "_dark"))
+        assert light.shape == dark.shape
+        assert tuple(light[0, 0]) == (255, 255, 255)
+        assert tuple(dark[0, 0]) == (0x16, 0x18, 0x1B)
+        # What is drawn takes the same places in both.
+        drawn = [(image != image[0, 0]).any(axis=-1).mean() for image in (light, dark)]
+        assert drawn[0] == pytest.approx(drawn[1], rel=0.05)
+        assert drawn[0] > 0.01
+        sizes.add(light.shape)
+    assert len(sizes) > 1
+
+
+def pixels(path):
+    """`[height, width, 3]` of a PNG file, 0 to 255."""
+    import matplotlib.image
+
+    return np.rint(matplotlib.image.imread(path)[..., :3] * 255).astype(int)
 
 
 HOSTILE = (
