@@ -62,6 +62,7 @@ def _paint(figure: Any, drawing: Drawing, left: float, top: float, height: float
                 style = (0, (4 / shape.width, 3 / shape.width)) if shape.dashed else "-"
                 xs, ys = zip(*shape.points, strict=True)
                 artist = Line2D(xs, ys, color=colour, linewidth=shape.width * _POINTS, linestyle=style, **common)
+                artist.set_solid_capstyle("butt")
             case Area():
                 artist = Polygon(shape.points, closed=True, facecolor=colour, alpha=0.16, edgecolor="none", **common)
             case Dot():
