@@ -3,9 +3,9 @@
 import io
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jaxalign.files import write_atomic
 from jaxalign.report.clean import clean
@@ -14,6 +14,7 @@ from jaxalign.report.shapes import PALETTES, Area, Dot, Drawing, Label, Line
 _POINTS = 0.75  # points per pixel, at 96 pixels an inch
 _GAP = 16.0
 _MARGIN = 10.0
+_SIDES: Mapping[str, Literal["left", "center", "right"]] = {"start": "left", "middle": "center", "end": "right"}
 _SCALE = 2.0  # 192 pixels an inch
 
 
@@ -70,7 +71,6 @@ def _paint(figure: Any, drawing: Drawing, left: float, top: float, height: float
                 shown = {"facecolor": fill, "edgecolor": edge, "alpha": 0.45 if shape.pale else 1.0}
                 artist = Circle((shape.x, shape.y), shape.radius, linewidth=1.5 * _POINTS, **shown, **common)
             case Label():
-                side = {"start": "left", "middle": "center", "end": "right"}[shape.anchor]
                 artist = Text(
                     shape.x,
                     shape.y,
@@ -78,7 +78,7 @@ def _paint(figure: Any, drawing: Drawing, left: float, top: float, height: float
                     color=colour,
                     fontsize=shape.size * _POINTS,
                     fontweight="bold" if shape.bold else "normal",
-                    horizontalalignment=side,
+                    horizontalalignment=_SIDES[shape.anchor],
                     verticalalignment="baseline",
                     rotation=90 if shape.upward else 0,
                     rotation_mode="anchor",
