@@ -2,10 +2,14 @@
 
 import json
 import re
+import types
 from pathlib import Path
+
+import tiny
 
 from jaxalign.data.prompts import Message
 from jaxalign.data.schema import Completion, Preference, read_completion, read_preference
+from jaxalign.models.tokenizer import Tokenizer
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 
@@ -21,3 +25,15 @@ def test_the_examples_of_the_page():
     assert read_preference(chat) == Preference(**same, prompt=tuple(Message(*turn) for turn in said))
     assert read_preference(implicit) == Preference(**same, prompt=(Message("user", "Name a bakery."),))
     assert isinstance(read_completion(written), Completion)
+
+
+def test_the_code_of_the_page(tmp_path):
+    tiny.save_tokenizer(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": template}))
+    names = {"lm": types.SimpleNamespace(tokenizer=Tokenizer.from_folder(tmp_path))}
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(code, names)
+    assert (names["made"].shown, names["made"].dropped) == (1, 0)
+    assert [message["content"] for message in names["made"].messages] == ["Title: bread", "On bread", "Title: rye"]

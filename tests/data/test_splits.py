@@ -231,7 +231,9 @@ def test_prism_protocol():
 
 
 def test_ukp_counts_and_split(shared):
-    rows = load_preferences(shared / "data" / "ukp_convarg")
+    folder = shared / "data" / "ukp_convarg"
+    assert len((folder / "arguments.jsonl").read_bytes().splitlines()) == 808
+    rows = load_preferences(folder)
     assert len(rows) == 66_168
     strict = [row for row in rows if not row.is_tie]
     frequent = at_least(strict, 50)
@@ -249,6 +251,7 @@ def test_ukp_counts_and_split(shared):
 def test_acl_counts(shared):
     rows = load_completions(shared / "data" / "acl_titles")
     assert (len(rows), len(users(rows)), len(groups(rows))) == (5_985, 423, 3_961)
+    assert users(at_least(rows, 8)) == users(rows)  # as its README says of all 423
 
 
 def test_rows_that_differ_only_in_what_the_file_states_have_a_fixed_order():
