@@ -20,9 +20,12 @@ from jaxalign.evaluation.pipeline import run
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
-    config = dataclasses.replace(tiny.CONFIGS["llama3"], vocab_size=320)
+    config = dataclasses.replace(tiny.CONFIGS["llama3"], vocab_size=320, max_position=512)
     tiny.save(folder / "model", config, tiny.tensors(config))
     tiny.save_tokenizer(folder / "model")
+    settings = folder / "model" / "tokenizer_config.json"
+    template = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}a:"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"chat_template": template}))
     return folder / "model"
 
 
@@ -73,6 +76,7 @@ SETTINGS = {
     "prompts_per_user": 1,
     "in_context": ("in_context_bm25_2", "graded_random_1"),
     "in_context_pairs": 1,
+    "in_context_budget": 160,
 }
 
 
@@ -195,6 +199,7 @@ def test_a_damaged_file_is_named_and_computed_again(undisturbed, lm, caplog):
     assert part.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_users_who_wrote_texts(lm, tmp_path):
     """The Pref-LaMP style recipe: own texts against samples, with references for what is written."""
     own = [
@@ -251,7 +256,7 @@ def test_another_config_or_other_data_in_the_same_folder_is_refused(undisturbed,
         ({"batch_size": 0}, "batch_size = 0"),
         ({"source": "ukp", "data": None}, "needs data"),
         ({"weights": (-1.0,)}, "weights: -1"),
-        ({"users": 1}, "No row is left for"),
+        ({"validation": 0.0}, "No row is left for seen_validation"),
     ],
 )
 def test_bad_requests_are_refused_before_any_work(changes, message, lm, tmp_path):
@@ -275,22 +280,24 @@ def test_one_method_only_has_no_tau(undisturbed):
     assert found["deploy"]["method"] == "bt"
 
 
-def test_the_command(folder, tmp_path, capsys):
-    """`run` from the command line; a dry run writes nothing; a fitted model of the run guides `generate`."""
-    changed = {"model": str(folder)} | {k: v for k, v in SETTINGS.items() if k not in ("methods", "in_context")}
+def test_the_command(undisturbed, folder, tmp_path, capsys, monkeypatch):
+    """`run` gives what Python gives; a dry run writes nothing; a fitted model of the run guides `generate`."""
+    monkeypatch.setattr("jaxalign.cli.run.use_compilation_cache", lambda: None)
+    monkeypatch.setattr("jaxalign.cli.generate.use_compilation_cache", lambda: None, raising=False)
+    _, results = undisturbed
     config = tmp_path / "mine.py"
-    made = f"experiment = Experiment(**{changed!r})"
+    made = f"experiment = Experiment(**{ ({'model': str(folder)} | SETTINGS)!r})"
     config.write_text(f"from jaxalign.evaluation.experiment import Experiment\n{made}\n")
     data = write(tmp_path / "pairs.jsonl", rows())
-    asked = ["run", str(config), "--data", str(data), "--out", str(tmp_path / "ran"), "--methods", "reference", "bt"]
-    asked += ["--in-context", "in_context_random_1"]
+    asked = ["run", str(config), "--data", str(data), "--out", str(tmp_path / "ran"), "--mesh", "users=1"]
     assert main([*asked, "--dry-run"]) == 0
     assert "policies judged" in capsys.readouterr().out
     assert not (tmp_path / "ran").exists()
     assert main(asked) == 0
     printed = capsys.readouterr().out
-    for word in ("RM accuracy", "plain", "longer", "in_context_random_1", "Deploy:", "report.html"):
+    for word in ("RM accuracy", "plain", "longer", "Deploy:", "report.html"):
         assert word in printed
+    assert (tmp_path / "ran" / "metrics.jsonl").read_bytes() == (results.folder / "metrics.jsonl").read_bytes()
     model = ["--rewards", str(tmp_path / "ran" / "models" / "bt"), "--user", "u1"]
     assert main(["generate", "--model", str(folder), *model, "--prompt", "Hi", "--max-new-tokens", "2"]) == 0
     assert main(["run", str(tmp_path / "absent.py")]) == 2
