@@ -57,7 +57,11 @@ def test_decode(tmp_path, capsys):
     assert cli.main(["bench", "markdown", str(tmp_path / "results.jsonl")]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == f"`{found[0]['command']}`"
-    assert [line.split(" | ")[0] for line in shown if line.startswith("| ")] == ["| guidance", "| none", "| head"]
+    assert [line.split(" | ")[0] for line in shown if line[:2] == "| " and "---" not in line] == [
+        "| guidance",
+        "| none",
+        "| head",
+    ]
     assert {line.count("|") for line in shown if line.startswith("|")} == {16}
 
 

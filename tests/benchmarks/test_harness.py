@@ -55,7 +55,7 @@ def test_time_ends_the_rounds_but_two_are_run():
     clock = itertools.count(step=10).__next__
     assert len(interleave([recorder("a", [])], repeats=9, seconds=1, clock=clock)["a"]) == 2
     clock = itertools.count(step=10).__next__
-    assert len(interleave([recorder("a", [])], repeats=9, seconds=35, clock=clock)["a"]) == 4
+    assert len(interleave([recorder("a", [])], repeats=9, seconds=35, clock=clock)["a"]) == 5
 
 
 def test_arms_of_one_name_are_refused():

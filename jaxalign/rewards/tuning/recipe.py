@@ -96,7 +96,7 @@ class Descent(NamedTuple):
     def rate(self, step: Array) -> Array:
         """The learning rate of step 0, 1, ...: above 0 at the first, since a step of size 0 is wasted."""
         schedule = optax.schedules.warmup_cosine_decay_schedule(0.0, self.peak, self.warm_up + 1, self.steps + 1)
-        return jnp.asarray(schedule(step + 1), jnp.float32)
+        return jnp.asarray(schedule(jnp.asarray(step + 1, jnp.float32)), jnp.float32)
 
     def apply(self, gradients: Tree, state: Any, variables: Tree, step: Array) -> tuple[Tree, Any, Array]:
         """New variables and state, and the norm of the gradients before clipping.

@@ -19,7 +19,7 @@ from jaxalign.rewards.tuning import Arm, Frozen, Lora, PDpo, PersonalArm, Recipe
 SAME = {"ann": "xq", "bob": "xq"}
 OPPOSED = {"ann": "xq", "bob": "qx"}
 LORA = Lora(rank=2, targets=("query", "down"))
-RECIPE = Recipe(epochs=12, batch_size=16, micro_batch=16, learning_rate=1e-2, max_length=32, remat=False)
+RECIPE = Recipe(epochs=40, batch_size=16, micro_batch=16, learning_rate=1e-2, max_length=32, remat=False)
 
 
 def fit(lm, method, likes, backbone=LORA, **changes):
@@ -34,7 +34,7 @@ def arm(lm):
 @pytest.fixture(scope="module")
 def personal(lm):
     """Opposed tastes, and the language model's own hidden states: guidance then needs no second model."""
-    return fit(lm, PersonalArm(beta=0.5, rank=4, ridge=0.01), OPPOSED, Frozen(), epochs=20).model
+    return fit(lm, PersonalArm(beta=0.5, rank=4, ridge=0.01), OPPOSED, Frozen(), epochs=60).model
 
 
 def accuracy(model, lm, likes):
@@ -87,7 +87,7 @@ def test_a_mixed_batch_is_guided_as_each_user_alone(lm, personal):
 
 
 def test_soft_tokens_recover_opposed_tastes_and_their_guidance_sums_to_the_reward(lm):
-    model = fit(lm, PDpo(tokens=2, beta=0.5), OPPOSED, epochs=25, learning_rate=2e-2).model
+    model = fit(lm, PDpo(tokens=2, beta=0.5), OPPOSED, epochs=60, learning_rate=1e-2).model
     found = accuracy(model, lm, OPPOSED)
     assert found.macro is not None
     assert found.macro >= 0.8
