@@ -5,7 +5,6 @@ The same losses, the same number of Adam steps and the same features as ours; wh
 after the other, as the published codes do.
 """
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,15 +15,14 @@ Pairs = tuple[np.ndarray, np.ndarray]
 
 
 def _differences(features: np.ndarray, users: Sequence[Pairs]) -> list[torch.Tensor]:
-    table = torch.from_numpy(features)
+    table = torch.tensor(features)
     return [table[torch.from_numpy(chosen)] - table[torch.from_numpy(rejected)] for chosen, rejected in users]
 
 
 def per_user(
     features: np.ndarray, users: Sequence[Pairs], *, steps: int, rate: float, strength: float, shared: float
-) -> float:
-    """A common head, then an offset for each user in turn; returns seconds. `features` are standardised."""
-    began = time.perf_counter()
+) -> None:
+    """A common head, then an offset for each user in turn. `features` are standardised."""
     differences = _differences(features, users)
     v = torch.zeros(features.shape[1], requires_grad=True)
     optimiser = torch.optim.Adam([v], lr=rate)
@@ -44,14 +42,12 @@ def per_user(
             loss = torch.nn.functional.softplus(-margin).sum() + 0.5 * strength * offset.square().sum()
             loss.backward()
             optimiser.step()
-    return time.perf_counter() - began
 
 
 def lore(
     features: np.ndarray, users: Sequence[Pairs], *, rank: int, steps: int, rate: float, strength: float, ridge: float
-) -> float:
-    """Shared heads and user weights by joint Adam, the loss summed user by user; returns seconds."""
-    began = time.perf_counter()
+) -> None:
+    """Shared heads and user weights by joint Adam, the loss summed user by user."""
     differences = _differences(features, users)
     v = (0.01 * torch.randn(features.shape[1], rank)).requires_grad_()
     w = torch.zeros(len(users), rank, requires_grad=True)
@@ -64,4 +60,3 @@ def lore(
             loss = loss + torch.nn.functional.softplus(-margin).sum()
         loss.backward()
         optimiser.step()
-    return time.perf_counter() - began

@@ -1,13 +1,31 @@
+import dataclasses
+from typing import ClassVar
+
 import jax
 import numpy as np
 import pytest
-from planted import halves, make_blocks, short
+from planted import halves, make_blocks
 
 from jaxalign import rewards
 from jaxalign.errors import InputError
+from jaxalign.rewards import draws
 from jaxalign.rewards.checkpoint import Checkpoints
+from jaxalign.rewards.methods.bt import BradleyTerryHead
 
 TASTE = np.asarray([[2.0, 0, 0], [0, 2.0, 0], [1.0, 1.0, 1.0]], np.float32)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Noisy(BradleyTerryHead):
+    """A head whose start and whose every step are random: the least that tells a wrong resumption."""
+
+    random: ClassVar[bool] = True
+
+    def init(self, key, pairs, prepared):
+        return {"v": draws.normal(key, (pairs.features.shape[1],))}, {}
+
+    def objective(self, params, users, pairs, key):
+        return super().objective(params, users, pairs, key) + params["v"] @ jax.random.normal(key, params["v"].shape)
 
 
 class Killed(Exception):
@@ -27,12 +45,12 @@ def data():
     return halves(make_blocks(TASTE, pairs=20, noise=1.0))
 
 
-def fit(data, folder=None, progress=None, name="mrm", **settings):
-    settings = {"seeds": (0, 1), "grid": {"ridge": (0.1, 1.0)}, "eval_every": 5, **settings}
+def fit(data, folder=None, progress=None, **settings):
+    settings = {"seeds": (0, 1), "grid": {"strength": (0.1, 1.0)}, "eval_every": 5, "patience": 9, **settings}
     if folder is None:
-        return rewards.fit(short(name), *data, progress=progress, **settings)
+        return rewards.fit(Noisy(steps=20), *data, progress=progress, **settings)
     with Checkpoints(folder) as checkpoints:
-        return rewards.fit(short(name), *data, checkpoints=checkpoints, progress=progress, **settings)
+        return rewards.fit(Noisy(steps=20), *data, checkpoints=checkpoints, progress=progress, **settings)
 
 
 def assert_bitwise(one, two):

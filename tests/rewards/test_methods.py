@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from planted import SMALL, one_by_one, pick, short
+from planted import SMALL, make_blocks, one_by_one, pick, short
 
 from jaxalign import rewards
 from jaxalign.rewards.methods.pref import low_rank
@@ -122,6 +122,33 @@ def test_padding_never_reaches_the_device(mixed):
     jax.tree.map(np.testing.assert_array_equal, to_device(mixed, described), to_device(padded, described))
     for one, two in zip(low_rank(mixed, 2), low_rank(padded, 2), strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("name", ["lore", "vpl"])
+def test_the_number_of_devices_does_not_matter(fitted, mixed, name):
+    model = fitted(name).model
+    features = jnp.asarray(mixed.features)
+
+    def every(shared, users):
+        return jax.vmap(model.reward, in_axes=(None, 0, None, None))(shared, users, features, jnp.zeros(6))
+
+    eight = jax.tree.map(lambda leaf: leaf[:8], model.user_params)
+    mesh = jax.make_mesh((8,), ("users",), axis_types=(jax.sharding.AxisType.Auto,))
+    users = jax.sharding.PartitionSpec("users")
+    whole = jax.sharding.PartitionSpec()
+    sharded = jax.jit(jax.shard_map(every, mesh=mesh, in_specs=(whole, users), out_specs=users))(model.shared, eight)
+    assert len(sharded.sharding.device_set) == 8
+    np.testing.assert_allclose(sharded, jax.jit(every)(model.shared, eight), rtol=1e-5, atol=1e-5)
+
+
+def test_thousands_of_users_with_two_pairs_each():
+    taste = np.zeros((3000, 6), np.float32)
+    taste[:, 0], taste[:1500, 1], taste[1500:, 1] = 2.0, 1.0, -1.0
+    blocks = make_blocks(taste, pairs=2, texts=200)
+    result = rewards.fit(rewards.make("per_user", strength=10.0, shared=1.0, steps=40), blocks)
+    assert len(result.model.users) == 3000
+    assert result.report.train.macro > 0.8
+    assert result.report.train.pairs == 6000
 
 
 def compare(one, two, blocks):

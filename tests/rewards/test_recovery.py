@@ -81,17 +81,25 @@ def test_lore_of_rank_one_is_bt(groups):
 
 
 def test_user_embedding_of_zero_is_a_global_network(groups):
-    train, test = groups
-    method = rewards.make(
-        "user_embedding", embedding=3, hidden=8, decay=1.0, strength=1e8, learning_rate=0.02, steps=60
-    )
-    model = rewards.fit(method, train).model
-    zero = dataclasses.replace(model, user_params={"embedding": jnp.zeros((12, 3))})
-    prompt = jnp.zeros(5)
-    hidden = jnp.asarray(test.features)
-    alone = method.reward(model.shared, {"embedding": jnp.zeros(3)}, hidden, prompt)
-    every = jax.vmap(method.reward, in_axes=(None, 0, None, None))(zero.shared, zero.user_params, hidden, prompt)
-    np.testing.assert_allclose(every, np.broadcast_to(alone, every.shape), rtol=1e-5, atol=1e-6)
+    train, _ = groups
+    method = rewards.make("user_embedding", embedding=3, hidden=4)
+    described = statistics(train)
+    params, users = method.init(jax.random.key(0), to_device(train, described), ())
+    shared = {"params": params, "statistics": described, "margin_deviation": jnp.asarray(np.float32(2.0))}
+    user = {"embedding": users["embedding"][0]}
+    np.testing.assert_array_equal(user["embedding"], 0.0)
+    got = jax.jit(method.reward)(shared, user, jnp.asarray(train.features), jnp.zeros(5))
+
+    def gelu(x):
+        return 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))
+
+    params = jax.tree.map(np.asarray, params)
+    table = (train.features - np.asarray(described["features"]["mean"])) * np.asarray(described["features"]["inverse"])
+    hidden = gelu(table @ params["text"]["kernel"] + params["text"]["bias"])
+    first, second = params["head"]["layer0"], params["head"]["layer1"]
+    hidden = gelu(hidden @ first["kernel"] + first["bias"])
+    expected = (hidden @ second["kernel"] + second["bias"])[:, 0] / 2.0
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +108,20 @@ def test_user_embedding_of_zero_is_a_global_network(groups):
         ("lore", {"rank": 2, "ridge": 0.3, "strength": 0.1, "learning_rate": 0.05}),
         ("pref", {"rank": 2, "ridge": 0.3, "strength": 0.1, "learning_rate": 0.03}),
         ("pal", {"space": 8, "decay": 0.1, "strength": 0.1, "learning_rate": 0.02}),
-        ("pal_ideal", {"space": 8, "decay": 0.1, "strength": 0.1, "learning_rate": 0.03}),
-        ("mrm", {"ridge": 0.3, "inner_rate": 8.0, "support": 0.3, "learning_rate": 0.05}),
-        ("vpl", {"latent": 4, "hidden": 16, "decay": 0.0003, "learning_rate": 0.02}),
-        ("gpo", {"width": 16, "layers": 1, "heads": 2, "decay": 0.0001, "learning_rate": 0.01}),
+        pytest.param(
+            "pal_ideal", {"space": 8, "decay": 0.1, "strength": 0.1, "learning_rate": 0.03}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "mrm", {"ridge": 0.3, "inner_rate": 8.0, "support": 0.3, "learning_rate": 0.05}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "vpl", {"latent": 4, "hidden": 16, "decay": 0.0003, "learning_rate": 0.02}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "gpo",
+            {"width": 16, "layers": 1, "heads": 2, "decay": 0.0001, "learning_rate": 0.01},
+            marks=pytest.mark.slow,
+        ),
         ("user_embedding", {"embedding": 2, "hidden": 8, "decay": 0.3, "strength": 0.1, "learning_rate": 0.03}),
         ("drm", {"components": 5}),
     ],
@@ -119,6 +137,7 @@ def test_groups_are_told_apart_for_seen_and_for_unseen_users(groups, name, hyper
     assert evaluate(adapted, pick(test, unseen)).macro > floor
 
 
+@pytest.mark.slow
 def test_the_planted_rank_wins_on_validation_pairs():
     random = np.random.default_rng(0)
     # Three extreme tastes and users near one of them: a simplex with three corners.
