@@ -5,8 +5,8 @@ Claim:    of arXiv 2512.23067: ranking accuracy of a personal reward model says 
 Command:  jaxalign run experiments/argument_preferences.py --data FOLDER
           FOLDER holds UKPConvArg1: the official XML files, or arguments.jsonl and votes.csv.
 Hardware: 2 CPU cores, SmolLM2-135M.
-Time:     see docs/results.md.
-Expected: see docs/results.md.
+Time:     not measured on an idle machine yet; `--dry-run` estimates it.
+Expected: no result is on record yet; docs/rewards.md has RM accuracy on the same data.
 """
 
 from jaxalign.evaluation.experiment import Experiment

@@ -5,8 +5,8 @@ Claim:    none is built in. The report shows how well reward models rank the use
 Command:  jaxalign run experiments/quickstart.py
           jaxalign run experiments/quickstart.py --data FILE.jsonl --out results/mine     (your own preferences)
 Hardware: 2 CPU cores; SmolLM2-135M is fetched once (100 MB).
-Time:     see docs/results.md.
-Expected: see docs/results.md; nothing there was chosen for its outcome.
+Time:     not measured on an idle machine yet; `--dry-run` estimates it.
+Expected: the oracle near 80 % RM accuracy; reward models between 50 % and that.
 """
 
 from jaxalign.evaluation.experiment import Experiment

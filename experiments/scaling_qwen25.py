@@ -11,7 +11,7 @@ Command:  for size in 0.5B 1.5B 3B 7B; do
 Hardware: one TPU v5e-16 slice, or GPUs of 80 GB.
 Mesh:     --mesh users=16,model=1 up to 3B, users=4,model=4 for 7B (docs/planning.md has its memory).
 Time:     not measured: no such machine was at hand. `--dry-run` estimates it.
-Expected: not known for these sizes; docs/results.md has SmolLM2-135M on the same data.
+Expected: not known.
 """
 
 from jaxalign.evaluation.experiment import Experiment

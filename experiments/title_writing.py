@@ -8,8 +8,8 @@ Claim:    of arXiv 2512.23067: methods that rank far better need not write more 
 Command:  jaxalign run experiments/title_writing.py --data FOLDER
           FOLDER holds the Anthology's XML, or papers.jsonl and authorship.csv.
 Hardware: 2 CPU cores, SmolLM2-135M.
-Time:     see docs/results.md.
-Expected: see docs/results.md.
+Time:     not measured on an idle machine yet; `--dry-run` estimates it.
+Expected: no result is on record yet.
 """
 
 from jaxalign.evaluation.experiment import Experiment
