@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 
 from jaxalign.data.blocks import PairBlocks
 from jaxalign.errors import InputError
@@ -324,7 +325,7 @@ def row_of(tree: Tree, row: int) -> Tree:
     """One entry of the leading axis of every leaf, traced or not."""
 
     def take(leaf: Array) -> Array:
-        if isinstance(leaf, jax.core.Tracer):
+        if isinstance(leaf, Tracer):
             return leaf[row]
         # On the host: indexing on the device would compile a program for every shape.
         return jnp.asarray(np.asarray(leaf)[row])

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import huggingface_hub
+import huggingface_hub.constants
 import pytest
 
 from jaxalign import files

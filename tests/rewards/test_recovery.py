@@ -107,7 +107,7 @@ def test_user_embedding_of_zero_is_a_global_network(groups):
     [
         ("lore", {"rank": 2, "ridge": 0.3, "strength": 0.1, "learning_rate": 0.05}),
         ("pref", {"rank": 2, "ridge": 0.3, "strength": 0.1, "learning_rate": 0.03}),
-        ("pal", {"space": 8, "decay": 0.1, "strength": 0.1, "learning_rate": 0.02}),
+        ("pal", {"space": 8, "decay": 0.1, "strength": 0.1, "learning_rate": 0.02, "steps": 300}),
         pytest.param(
             "pal_ideal", {"space": 8, "decay": 0.1, "strength": 0.1, "learning_rate": 0.03}, marks=pytest.mark.slow
         ),
