@@ -34,12 +34,15 @@ class Ceilings:
 
 
 def _best(function, argument, repeats: int) -> float:
-    """Seconds of the fastest of several calls: a ceiling is the best that can be had, not the usual."""
-    jax.block_until_ready(function(argument))
+    """Seconds of the fastest of several calls: a ceiling is the best that can be had, not the usual.
+
+    Each call takes the last one's result, so that a function may overwrite its argument.
+    """
+    argument = jax.block_until_ready(function(argument))
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
-        jax.block_until_ready(function(argument))
+        argument = jax.block_until_ready(function(argument))
         seconds.append(time.perf_counter() - start)
     return min(seconds)
 
@@ -57,17 +60,21 @@ def measure(dtypes: tuple[str, ...], *, megabytes: int | None = None, size: int 
     megabytes = megabytes or (256 if cpu else 2048)
     size = size or (1024 if cpu else 8192)
     source = jnp.zeros((megabytes * 250, 1000), jnp.float32)
-    # Adding a constant, since XLA may alias a mere copy.
-    copied = 2 * source.nbytes / _best(jax.jit(lambda x: x + 1), source, repeats)
+    # Adding a constant, since XLA may alias a mere copy; onto itself, since a CPU takes most of the time of a fresh
+    # result to map its pages (7 times slower).
+    size_in_bytes = source.nbytes
+    copied = 2 * size_in_bytes / _best(jax.jit(lambda x: x + 1, donate_argnums=0), source, repeats)
     flops = {}
     for name in dtypes:
-        matrix = jnp.ones((size, size), jnp.dtype(name))
+        # Small numbers: the product of the product stays finite.
+        matrix = jnp.full((size, size), 1 / size, jnp.dtype(name))
         precision = jax.lax.Precision.HIGHEST if name == "float32" else None
 
         def product(x, precision=precision):
             # Outputs first, accumulated in float32, as the transformer's own products.
             dims = (((1,), (1,)), ((), ()))
-            return jax.lax.dot_general(x, x, dims, precision=precision, preferred_element_type=jnp.float32)
+            y = jax.lax.dot_general(x, x, dims, precision=precision, preferred_element_type=jnp.float32)
+            return y.astype(x.dtype)
 
         flops[name] = 2 * size**3 / _best(jax.jit(product), matrix, repeats)
     return Ceilings(copied, flops)
