@@ -45,7 +45,7 @@ class Experiment:
     """At most so many users, chosen by hash; simulated: how many (16 where not given)."""
 
     limit: int | None = None
-    """At most so many users and methods' texts: a smoke run."""
+    """At most so many users, whatever `users` says: a smoke run."""
 
     rejected: tuple[str, ...] = ("lm_sample",)
     """With own texts, what they are preferred to: `lm_sample`, `other_user`, or both."""
@@ -166,8 +166,8 @@ class Experiment:
             make(name)
         for name in self.in_context:
             parse_in_context(name, self)
-        if unknown := sorted(set(self.rejected) - {"lm_sample", "other_user"}) or not self.rejected:
-            raise InputError(f"rejected = {self.rejected}: {unknown} is neither lm_sample nor other_user")
+        if not self.rejected or set(self.rejected) - {"lm_sample", "other_user"}:
+            raise InputError(f"rejected = {self.rejected}: name lm_sample, other_user, or both")
         at_least_one = ("min_pairs", "response_tokens", "batch_size", "prompts", "pairs_per_user", "users", "limit")
         for field in (*at_least_one, "writing_users", "prompts_per_user", "validation_prompts", "in_context_pairs"):
             value, least = getattr(self, field), 1 if field in at_least_one else 0
@@ -175,7 +175,7 @@ class Experiment:
                 raise InputError(f"{field} = {value}: at least {least} is needed")
         if self.responses < 2:
             raise InputError(f"responses = {self.responses}: users choose between at least 2")
-        if self.source not in ("simulated",) and self.data is None:
+        if self.source != "simulated" and self.data is None:
             raise InputError(f"source = {self.source} needs data: give --data with its file or folder")
 
 

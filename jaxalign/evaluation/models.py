@@ -1,8 +1,8 @@
 """The reward models of an experiment: fitted on seen users, adapted to the others, judged by how they rank pairs."""
 
 import dataclasses
+import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,14 +10,15 @@ import numpy as np
 
 from jaxalign.data.blocks import PairBlocks
 from jaxalign.data.schema import Preference
-from jaxalign.errors import InputError, ModelError
-from jaxalign.evaluation.distributed import process_index
+from jaxalign.errors import InputError
+from jaxalign.evaluation import distributed
 from jaxalign.evaluation.experiment import Experiment
 from jaxalign.evaluation.progress import Progress
+from jaxalign.evaluation.run_folder import RunFolder
 from jaxalign.evaluation.task import Task
 from jaxalign.metrics.accuracy import PairCounts, count
 from jaxalign.rewards import adapt, fit, make
-from jaxalign.rewards.export import load, save
+from jaxalign.rewards.export import ARRAYS, CONFIG, load, save
 from jaxalign.rewards.features import TextFeatures, pair_blocks
 from jaxalign.rewards.protocol import RewardModel
 from jaxalign.rewards.scoring import evaluate, pair_rewards
@@ -73,7 +74,7 @@ class Blocks:
 
 
 def prepare(
-    blocks: Blocks, experiment: Experiment, backbone: Mapping[str, str], folder: Path, progress: Progress
+    blocks: Blocks, experiment: Experiment, backbone: Mapping[str, str], folder: RunFolder, progress: Progress
 ) -> tuple[dict[str, RewardModel], list[dict[str, Any]]]:
     """Every method fitted on seen users, or read where an earlier run fitted it, and adapted to the other users.
 
@@ -83,7 +84,12 @@ def prepare(
     models, reports = {}, []
     with progress("fit", len(experiment.methods)) as done:
         for name in experiment.methods:
-            model = _fitted(name, blocks, experiment, backbone, folder / "models" / name)
+            # One process fits, and the others read: on unlike machines each would get a slightly different model.
+            if distributed.process_index():
+                distributed.barrier(f"fit {name}", timeout=24 * 3600)
+            model = _fitted(name, blocks, experiment, backbone, folder)
+            if not distributed.process_index():
+                distributed.barrier(f"fit {name}", timeout=24 * 3600)
             for part, pairs in (("train", blocks.train), ("validation", blocks.choose)):
                 reports.append({"method": name, "part": part, **evaluate(model, pairs).as_json()})
             if blocks.support.users:
@@ -94,19 +100,17 @@ def prepare(
 
 
 def _fitted(
-    name: str, blocks: Blocks, experiment: Experiment, backbone: Mapping[str, str], folder: Path
+    name: str, blocks: Blocks, experiment: Experiment, backbone: Mapping[str, str], folder: RunFolder
 ) -> RewardModel:
-    if folder.exists():
-        try:
-            model = load(folder, backbone)
-        except (InputError, ModelError):
-            pass  # damaged, or of another language model: fitted again below
-        else:
-            if model.users == blocks.train.users and model.method.name == name:
-                return model
+    files = [f"models/{name}/{file}" for file in (CONFIG, ARRAYS)]
+    place = folder.path / "models" / name
+    if all(folder.finished(file) for file in files):
+        return load(place, backbone)
     model = fit(make(name), blocks.train, blocks.choose, seeds=(experiment.seed,), backbone=backbone).model
-    if not process_index():
-        save(model, folder, overwrite=True)
+    if not distributed.process_index():
+        shutil.rmtree(place, ignore_errors=True)  # damaged, or half of it
+        save(model, place)
+        folder.adopt(*files)
     return model
 
 

@@ -74,7 +74,7 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent, 
     features = _features(experiment, reader, task, progress)
     blocks = Blocks.of(task, features, experiment)
     folder.write("data.json", _card(experiment, task, origin, blocks, features))
-    models, reports = prepare(blocks, experiment, lm.fingerprint, folder.path, progress)
+    models, reports = prepare(blocks, experiment, lm.fingerprint, folder, progress)
     folder.write_lines("fits.jsonl", reports)
 
     table = Table(seed=experiment.seed)

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxalign.data.prompts import identity
+from jaxalign.data.simulated import load_prompts
+from jaxalign.decoding.prompts import encode_prompts
 from jaxalign.decoding.texts import encode_texts
 from jaxalign.evaluation import sources
 from jaxalign.evaluation.experiment import Experiment
@@ -40,7 +42,7 @@ def estimate(experiment: Experiment, lm: LanguageModel, counts: dict[str, int]) 
     Args:
       experiment: the config.
       lm: the language model.
-      counts: `texts`, `prompt_tokens`, `response_tokens` (per text) and `targets`.
+      counts: `texts`, `prompt_tokens` and `response_tokens` of a text, `targets`, `in_context_pairs`.
     """
     parameters = float(sum(np.prod(leaf.shape) for leaf in jax.tree.leaves(lm.params)))
     rate = _matmul_rate()
@@ -86,9 +88,12 @@ def _counts(experiment: Experiment, lm: LanguageModel, cache: Path) -> tuple[dic
         users = min(n for n in (experiment.users or 16, experiment.limit) if n is not None)
         texts = experiment.prompts * experiment.responses
         judged = int(users * experiment.pairs_per_user * experiment.test)
+        prompts = encode_prompts(
+            lm.tokenizer, load_prompts(experiment.prompts), lm.config.max_position, "error", lm.config.vocab_size
+        )
         counts = {
             "texts": texts,
-            "prompt_tokens": 40,
+            "prompt_tokens": int(np.mean([len(prompt.ids) for prompt in prompts])),
             "response_tokens": experiment.response_tokens,
             "targets": min(users, experiment.writing_users)
             * (experiment.prompts_per_user + experiment.validation_prompts),

@@ -71,6 +71,8 @@ class RunFolder:
     def finished(self, name: str) -> bool:
         """Whether a file is there and as it was written; says so where it is there and not."""
         file = self.path / name
+        if process_index():
+            self._checksums = self._read_checksums()  # process 0 writes them meanwhile
         if not file.is_file():
             return False
         if self._checksums.get(name) == sha256(file):
@@ -116,14 +118,21 @@ class RunFolder:
         """Writes all rows, or none; NaN is refused, since it is not JSON."""
         self._put(name, "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
 
+    def adopt(self, *names: str) -> None:
+        """Takes files that were written by others, whole, as finished."""
+        self._note({name: sha256(self.path / name) for name in names})
+
     def _put(self, name: str, text: str) -> None:
         if process_index():
             return  # every process has the same results, and process 0 writes them
         # A lone surrogate cannot be written as UTF-8, and one bad text must not lose the rest.
         data = text.encode("utf-8", "replace")
         write_atomic(self.path / name, data)
-        self._checksums[name] = hashlib.sha256(data).hexdigest()
         # After the file: a process that is killed in between computes it again.
+        self._note({name: hashlib.sha256(data).hexdigest()})
+
+    def _note(self, checksums: Mapping[str, str]) -> None:
+        self._checksums |= checksums
         write_json(self.path / CHECKSUMS, self._checksums)
 
 

@@ -2,17 +2,11 @@
 the forms of policy accuracy."""
 
 import dataclasses
-import sys
-from pathlib import Path
 
 import jax
 import numpy as np
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "decoding"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "rewards"))
-
 import planted
+import pytest
 import stepwise
 
 from jaxalign import rewards
