@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 CACHE_VARIABLE = "JAXALIGN_CACHE"
+# Ends the names of what is being written; no other program's files are called so.
+UNFINISHED = ".jaxalign-part"
 
 
 def cache_dir() -> Path:
@@ -51,7 +53,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     """Writes `content` to `path`, creating its folder; readers see the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -59,7 +61,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
         os.chmod(temporary, _mode())
         os.replace(temporary, path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # what went wrong first is what matters
             os.unlink(temporary)
         raise
 
@@ -69,6 +71,15 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Removes what killed processes left half-written anywhere under `folder`; nothing may be writing there."""
+    for path in list(folder.rglob(f".*{UNFINISHED}")):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Gives a temporary folder that becomes `path` when the block ends, and vanishes when the block fails.
@@ -76,7 +87,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     When another process finished the same folder meanwhile, its result is kept and this one is dropped.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED))
     try:
         yield temporary
         for file in temporary.rglob("*"):

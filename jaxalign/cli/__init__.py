@@ -85,6 +85,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output (head, less) has gone: not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if debug:
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        print(
+            f"jaxalign {name}: {error.strerror or error}{where}. What was finished is on disk; a run continues from there "
+            "with the same command.",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         if debug:
             raise

@@ -17,6 +17,7 @@ from jaxalign.data.sample_cache import SampleCache
 from jaxalign.data.schema import Completion, Preference
 from jaxalign.data.splits import by_group, group_of, in_fixed_order
 from jaxalign.errors import DataError, InputError
+from jaxalign.progress import Progress, silent
 
 LM_SAMPLE = "lm_sample"
 OTHER_USER = "other_user"
@@ -75,7 +76,14 @@ def history_and_targets(
 
 
 def against_lm(
-    rows: Sequence[Completion], sample: Sample, *, sampler: str, cache: str | Path, samples: int = 1, chunk: int = 256
+    rows: Sequence[Completion],
+    sample: Sample,
+    *,
+    sampler: str,
+    cache: str | Path,
+    samples: int = 1,
+    chunk: int = 64,
+    progress: Progress = silent,
 ) -> list[Preference]:
     """Pairs of the user's text and the language model's for the same prompt.
 
@@ -94,7 +102,7 @@ def against_lm(
     """
     if samples < 1:
         raise InputError(f"samples is {samples}; it is at least 1.")
-    written = SampleCache(cache, sampler).all([row.prompt for row in rows], sample, samples, chunk)
+    written = SampleCache(cache, sampler).all([row.prompt for row in rows], sample, samples, chunk, progress)
     pairs = []
     for row, texts in zip(rows, written, strict=True):
         different = dict.fromkeys(text for text in texts if text.strip())

@@ -13,10 +13,10 @@ from jaxalign.data.schema import Preference
 from jaxalign.errors import InputError
 from jaxalign.evaluation import distributed
 from jaxalign.evaluation.experiment import Experiment
-from jaxalign.evaluation.progress import Progress
 from jaxalign.evaluation.run_folder import RunFolder
 from jaxalign.evaluation.task import Task
 from jaxalign.metrics.accuracy import PairCounts, count
+from jaxalign.progress import Progress
 from jaxalign.rewards import adapt, fit, make
 from jaxalign.rewards.export import ARRAYS, CONFIG, load, save
 from jaxalign.rewards.features import TextFeatures, pair_blocks

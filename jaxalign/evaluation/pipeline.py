@@ -18,11 +18,11 @@ from jaxalign.data.splits import row_key
 from jaxalign.evaluation import accuracies, distributed, quality, sources
 from jaxalign.evaluation.accuracies import Choice
 from jaxalign.evaluation.experiment import Experiment
+from jaxalign.evaluation.folder_lock import only_run
 from jaxalign.evaluation.forms import entries_of
 from jaxalign.evaluation.judging import Judgements, Judging, collect
 from jaxalign.evaluation.likelihood import judged_rows, score_pairs
 from jaxalign.evaluation.models import Blocks, prepare
-from jaxalign.evaluation.progress import Progress, silent
 from jaxalign.evaluation.roster import Roster
 from jaxalign.evaluation.run_folder import RunFolder
 from jaxalign.evaluation.selecting import select
@@ -31,8 +31,9 @@ from jaxalign.evaluation.shards import Shards
 from jaxalign.evaluation.table import Table
 from jaxalign.evaluation.task import Task
 from jaxalign.evaluation.writing import in_context_prompts, jobs_of, write
-from jaxalign.files import cache_dir
+from jaxalign.files import cache_dir, remove_leftovers
 from jaxalign.models.language_model import LanguageModel
+from jaxalign.progress import Progress, silent
 from jaxalign.rewards.features import TextFeatures, chat_prompt, extract
 from jaxalign.rewards.protocol import RewardModel
 
@@ -64,6 +65,14 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent, 
       DataError: data that breaks the schema, or too little of it.
     """
     experiment.check()
+    if distributed.process_index():
+        return _run(experiment, lm, progress, mesh)
+    with only_run(experiment.folder):
+        remove_leftovers(experiment.folder)
+        return _run(experiment, lm, progress, mesh)
+
+
+def _run(experiment: Experiment, lm: LanguageModel, progress: Progress, mesh: Mesh | None) -> Results:
     folder = RunFolder(experiment.folder, experiment)
     task, origin = sources.load(experiment, lm, progress, cache_dir() / "samples")
     digest = folder.digest(_digest(task), lm.weights_digest)

@@ -16,8 +16,8 @@ from jaxalign.decoding.texts import encode_texts
 from jaxalign.evaluation import sources
 from jaxalign.evaluation.experiment import Experiment
 from jaxalign.evaluation.likelihood import judged_rows
-from jaxalign.evaluation.progress import silent
 from jaxalign.models.language_model import LanguageModel
+from jaxalign.progress import silent
 from jaxalign.rewards.features import chat_prompt
 
 

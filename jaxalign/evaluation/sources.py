@@ -16,9 +16,9 @@ from jaxalign.data.splits import digest
 from jaxalign.decoding import generate
 from jaxalign.errors import DataError
 from jaxalign.evaluation.experiment import Experiment
-from jaxalign.evaluation.progress import Progress
 from jaxalign.evaluation.task import Task, from_completions, from_preferences
 from jaxalign.models.language_model import LanguageModel
+from jaxalign.progress import Progress
 from jaxalign.rewards.features import chat_prompt
 
 _PUBLISHED: dict[str, tuple[Source, Any]] = {
@@ -75,9 +75,9 @@ def load(
         return from_preferences(rows, experiment, notes=notes), origin
 
     def sample(prompts: list[Prompt]) -> list[str]:
-        return ["word"] * len(prompts) if stand_in else write(experiment, lm, prompts, progress)
+        return ["word"] * len(prompts) if stand_in else write(experiment, lm, prompts)
 
-    task = from_completions(rows, experiment, sample, sampler(experiment, lm), cache, notes)
+    task = from_completions(rows, experiment, sample, sampler(experiment, lm), cache, notes, progress)
     return task, origin
 
 
@@ -89,7 +89,7 @@ def sampler(experiment: Experiment, lm: LanguageModel, draws: int = 1) -> str:
     )
 
 
-def write(experiment: Experiment, lm: LanguageModel, prompts: Sequence[Prompt], progress: Progress) -> list[str]:
+def write(experiment: Experiment, lm: LanguageModel, prompts: Sequence[Prompt]) -> list[str]:
     """Samples of the unpersonalised language model at temperature 1, one for each time that a prompt is named; a
     prompt's samples depend on no other prompt."""
     requests, seen = [], Counter()
@@ -97,17 +97,15 @@ def write(experiment: Experiment, lm: LanguageModel, prompts: Sequence[Prompt], 
         name = identity(prompt)
         requests.append(int.from_bytes(digest(seen[name], "sample", name)[:4], "big"))
         seen[name] += 1
-    with progress("responses of the language model", len(prompts)) as done:
-        written = generate(
-            lm,
-            [chat_prompt(prompt) for prompt in prompts],
-            max_new_tokens=experiment.response_tokens,
-            temperature=1.0,
-            seed=experiment.seed,
-            request=requests,
-            batch_size=experiment.batch_size,
-            progress=done,
-        )
+    written = generate(
+        lm,
+        [chat_prompt(prompt) for prompt in prompts],
+        max_new_tokens=experiment.response_tokens,
+        temperature=1.0,
+        seed=experiment.seed,
+        request=requests,
+        batch_size=experiment.batch_size,
+    )
     return [result.text or "" for result in written]
 
 
@@ -118,9 +116,9 @@ def _simulated(experiment: Experiment, lm: LanguageModel, progress: Progress, ca
     draws = -(-experiment.responses // len(STYLES))
     store = SampleCache(cache, sampler(experiment, lm, draws))
     # In pieces, so that a run that is stopped goes on where it was; the draws of a prompt are in one piece.
-    chunk = draws * max(1, 4 * experiment.batch_size // draws)
+    chunk = draws * max(1, 2 * experiment.batch_size // draws)
     every = [variant for own in asked.values() for variant in own]
-    written = store.all(every, lambda some: write(experiment, lm, some, progress), draws, chunk)
+    written = store.all(every, lambda some: write(experiment, lm, some), draws, chunk, progress)
     texts = dict(zip(every, written, strict=True))
     responses = {
         prompt: [text for drawn in zip(*(texts[variant] for variant in own), strict=True) for text in drawn]

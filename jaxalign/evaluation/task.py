@@ -16,6 +16,7 @@ from jaxalign.data.simulated import SimulatedUsers
 from jaxalign.data.splits import FewShot, PersonalSplit
 from jaxalign.errors import DataError
 from jaxalign.evaluation.experiment import Experiment
+from jaxalign.progress import Progress, silent
 
 Sampler = Callable[[list[Prompt]], list[str]]
 Rows = list[Preference] | list[Completion]
@@ -107,6 +108,7 @@ def from_completions(
     sampler: str,
     cache: Path,
     notes: Sequence[str] = (),
+    progress: Progress = silent,
 ) -> Task:
     """A task of users who wrote texts themselves.
 
@@ -127,7 +129,7 @@ def from_completions(
     def pairs(part: Sequence[Completion]) -> list[Preference]:
         made: list[Preference] = []
         if recipe.LM_SAMPLE in experiment.rejected:
-            made += recipe.against_lm(part, sample, sampler=sampler, cache=cache)
+            made += recipe.against_lm(part, sample, sampler=sampler, cache=cache, progress=progress)
         if recipe.OTHER_USER in experiment.rejected:
             made += recipe.against_others(part, seed=experiment.seed)
         return made
