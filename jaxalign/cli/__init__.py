@@ -90,8 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         where = f" ({error.filename})" if error.filename else ""
         print(
-            f"jaxalign {name}: {error.strerror or error}{where}. What was finished is on disk; a run continues from there "
-            "with the same command.",
+            f"jaxalign {name}: {error.strerror or error}{where}. What was finished is on disk; a run continues from "
+            "there with the same command.",
             file=sys.stderr,
         )
         return 2
