@@ -69,10 +69,10 @@ class SimulatedUsers:
         count: int,
         responses: Sequence[str],
         *,
-        temperature: float = 0.3,
+        temperature: float = 0.1,
         clusters: int = 0,
         spread: float = 0.5,
-        active: int = 4,
+        active: int = 2,
         shared: float = 0.5,
         seed: int = 0,
     ) -> "SimulatedUsers":
@@ -80,7 +80,8 @@ class SimulatedUsers:
 
         Args:
           count: how many users.
-          responses: reference texts: an attribute that does not vary in them has no weight.
+          responses: reference texts. Tastes are about attributes for which no single value makes up more than half
+            of them, or else about those that vary at all: a taste for what most texts lack decides few choices.
           temperature: at least 0; a utility has a deviation of about 1 over the reference texts.
           clusters: 0: every user's own taste is independent; else a user's taste is near that of a cluster's centre.
           spread: how far users are from their cluster's centre: 0 at it, 1 as far as the centre is long.
@@ -98,6 +99,9 @@ class SimulatedUsers:
             )
         table = attribute_table(list(responses))
         varies = np.flatnonzero(table.std(axis=0) > 1e-6) if len(table) else np.zeros(0, int)
+        commonest = [np.unique(column, return_counts=True)[1].max() for column in table.T[varies]]
+        spread_out = varies[2 * np.asarray(commonest, int) <= len(table)]
+        varies = spread_out if len(spread_out) else varies
         if not len(varies):
             raise InputError(f"The {len(table)} responses do not differ in any attribute. Sample more, or warmer ones.")
         rng = np.random.default_rng(seed)

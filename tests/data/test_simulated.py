@@ -84,14 +84,22 @@ def test_the_same_seed_gives_the_same_users_and_choices():
 
 def test_without_temperature_the_better_text_always_wins():
     people = users(temperature=0.0)
-    rows = people.preferences(RESPONSES, 20)
-    # A taste about no attribute in which two texts differ is a tie, and counts one half.
+    # The last prompt's responses are equal in every attribute: a tie, which counts one half.
+    rows = people.preferences({**RESPONSES, "tie": ["the cat sat", "the sat cat"]}, 10**6)
     gaps = [float(np.subtract(*people.reward(row.user, [row.chosen, row.rejected]))) for row in rows]
     ties = sum(gap == 0 for gap in gaps)
     assert min(gaps) == 0
-    assert ties < len(rows) / 20
+    assert 0 < ties < len(rows) / 20
     assert people.oracle_accuracy(rows) == pytest.approx(1 - ties / len(rows) / 2)
     assert people.best_accuracy(rows) == pytest.approx(1 - ties / len(rows) / 2)
+
+
+def test_tastes_are_about_what_varies_in_most_texts():
+    texts = [f"{'word ' * n}end." for n in range(1, 20)] + ["Please, why?"]
+    about = np.abs(SimulatedUsers.create(40, texts).weights).sum(axis=0) > 0
+    assert about[NAMES.index("length")]
+    assert not about[NAMES.index("politeness")]
+    assert not about[NAMES.index("questions")]
 
 
 def test_choices_follow_bradley_terry():
