@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
     else:
         distributed.start()
     mesh = make_mesh(parse_mesh(experiment.mesh) if experiment.mesh else None)
-    lm = models.load(experiment.model, dtype=experiment.dtype, mesh=mesh if mesh.size > 1 else None)
+    # A run compiles many shapes and decodes wide batches: scanned layers compile in a third of the time.
+    lm = models.load(experiment.model, dtype=experiment.dtype, layers="scanned", mesh=mesh if mesh.size > 1 else None)
     if dry:
         plan.show(experiment, lm)
         return 0

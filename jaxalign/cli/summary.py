@@ -22,7 +22,7 @@ def show(experiment: Any, results: Any) -> None:
     if text_measure is not None:
         columns.append((text_measure.replace("_", " "), {"measure": text_measure, "group": "seen"}, 1))
     table = Table(title=escape(experiment.title or experiment.name))
-    table.add_column("method")
+    table.add_column("method", overflow="fold")
     for title, _, _ in columns:
         table.add_column(title, justify="right")
     table.add_column("w", justify="right")

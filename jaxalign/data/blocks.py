@@ -33,3 +33,9 @@ class PairBlocks:
     def counts(self) -> np.ndarray:
         """`[users]` int, pairs per user."""
         return self.mask.sum(axis=1)
+
+    def padded(self, pairs: int) -> "PairBlocks":
+        """The same pairs, padded to at least `pairs` per user: blocks of one shape share a compiled program."""
+        more = max(0, pairs - self.mask.shape[1])
+        names = ("chosen", "rejected", "mask", "label", "margin")
+        return dataclasses.replace(self, **{name: np.pad(getattr(self, name), ((0, 0), (0, more))) for name in names})

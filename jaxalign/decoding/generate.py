@@ -9,7 +9,7 @@ import numpy as np
 from jaxalign.decoding import loop
 from jaxalign.decoding.best_of import BestOf
 from jaxalign.decoding.best_of import best_of as best_samples
-from jaxalign.decoding.buckets import bucket, power_of_two
+from jaxalign.decoding.buckets import bucket, few_shapes, power_of_two
 from jaxalign.decoding.checks import check_guidance, context_of
 from jaxalign.decoding.guidance.base import Guidance, for_rows
 from jaxalign.decoding.placement import spread_rows
@@ -165,15 +165,20 @@ def stream(
     pad_id = 0 if lm.tokenizer is None else lm.tokenizer.pad_id
     # Longest first: when memory does not suffice, that shows at once.
     order = sorted(range(count), key=lambda i: -len(encoded[i].ids))
-    for first in range(0, count, batch_size):
-        index = order[first : first + batch_size]
+    parts = [order[first : first + batch_size] for first in range(0, count, batch_size)]
+    wanted_shapes = []
+    for index in parts:
         size = min(power_of_two(len(index)), batch_size)
+        length = min(bucket(max(len(encoded[i].ids) for i in index)), context)
+        # A prompt of one token leaves room for `context` tokens; no row can have more, whatever was asked for.
+        limit = min(bucket(int(wanted[index].max())), context)
+        wanted_shapes.append((size, length, limit))
+    for index, (size, length, limit) in zip(parts, few_shapes(wanted_shapes), strict=True):
         padded = np.asarray(index + [index[-1]] * (size - len(index)))
         program = loop.Program(
             config=lm.config,
             context=context,
-            # A prompt of one token leaves room for `context` tokens; no row can have more, whatever was asked for.
-            max_tokens=min(bucket(int(wanted[index].max())), context),
+            max_tokens=limit,
             max_top_k=int(settings["top_k"][index].max()) if candidates else 0,
             end_ids=end_ids,
             pad_id=pad_id,
@@ -181,7 +186,6 @@ def stream(
             sample_first=best_of is not None,
             budgets=_budgets(guidance, selection, size * int(settings["top_k"][index].max())) if candidates else (),
         )
-        length = min(bucket(max(len(encoded[i].ids) for i in index)), context)
         tokens, lengths = left_pad([encoded[i].ids for i in padded], length, pad_id)
         rows = make_rows(size, **{name: value[padded] for name, value in settings.items()})
         real = np.arange(size) < len(index)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxalign.decoding.buckets import bucket, power_of_two
+from jaxalign.decoding.buckets import bucket, few_shapes, power_of_two
 from jaxalign.decoding.prompts import Prompt, encode_prompts, is_ids
 from jaxalign.errors import InputError
 from jaxalign.models.language_model import LanguageModel
@@ -96,11 +96,14 @@ class Batch(NamedTuple):
 def batches(texts: Sequence[Text], batch_size: int, pad_id: int, context: int) -> Iterator[Batch]:
     """Batches of up to `batch_size` texts, longest first (when memory does not suffice, that shows at once)."""
     order = sorted(range(len(texts)), key=lambda i: (-len(texts[i].ids), i))
-    for first in range(0, len(order), batch_size):
-        index = order[first : first + batch_size]
-        size = min(power_of_two(len(index)), batch_size)
-        rows = np.asarray(index + [index[-1]] * (size - len(index)))
+    parts = [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+    wanted = []
+    for index in parts:
         length = min(bucket(max(len(texts[i].ids) for i in index)), context)
+        width = min(bucket(max(texts[i].response for i in index)), length)
+        wanted.append((min(power_of_two(len(index)), batch_size), length, width))
+    for index, (size, length, width) in zip(parts, few_shapes(wanted), strict=True):
+        rows = np.asarray(index + [index[-1]] * (size - len(index)))
         responses = np.asarray([texts[i].response for i in rows], np.int32)
         tokens, lengths = left_pad([texts[i].ids for i in rows], length, pad_id)
-        yield Batch(index, rows, tokens, lengths, responses, min(bucket(int(responses.max())), length))
+        yield Batch(index, rows, tokens, lengths, responses, width)

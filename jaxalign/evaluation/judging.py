@@ -222,7 +222,7 @@ class Judging:
         }
         found["log_prob"] = np.zeros(len(texts))
         found["tokens"] = np.asarray([text.response for text in encoded], np.float64)
-        for batch, out in self._passes(encoded, users):
+        for batch, out in self._passes(encoded, users, power_of_two(slots)):
             for row, place in enumerate(batch.places):
                 found["log_prob"][place] = out["log_prob"][row]
                 count = len(users[place])
@@ -240,12 +240,11 @@ class Judging:
                 progress(len(batch.places))
         return found
 
-    def _passes(self, texts: Sequence[Text], users: Sequence[Sequence[str]]) -> Iterator[tuple[Batch, Any]]:
+    def _passes(self, texts: Sequence[Text], users: Sequence[Sequence[str]], slots: int) -> Iterator[tuple[Batch, Any]]:
         config = self._lm.config
         most = max(self._ks)
         for batch in batches(texts, self._batch_size, self._lm.pad_id, config.max_position):
-            # Few different numbers of slots, so that few programs are compiled.
-            slots = power_of_two(max(1, *(len(users[row]) for row in batch.rows)))
+            # As many slots for all: heads cost little beside the language model, and another number compiles again.
             index = np.zeros((len(batch.rows), slots), np.int32)
             for row, text in enumerate(batch.rows):
                 own = users[int(text)]

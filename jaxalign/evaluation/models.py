@@ -135,8 +135,9 @@ def reward_counts(model: RewardModel, blocks: PairBlocks) -> PairCounts:
 def shot_counts(model: RewardModel, blocks: Blocks) -> dict[int, tuple[tuple[str, ...], PairCounts]]:
     """RM accuracy of unseen users adapted on n pairs each: by n, the users and their counts."""
     found = {}
+    widest = max((support.mask.shape[1] for support in blocks.shots.values()), default=0)
     for size, support in blocks.shots.items():
-        adapted = adapt(model, support)
+        adapted = adapt(model, support.padded(widest))
         query = blocks.tests["unseen"]
         rows = [query.users.index(user) for user in adapted.users]
         part = dataclasses.replace(

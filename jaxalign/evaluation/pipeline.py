@@ -74,13 +74,13 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent, 
 
 def _run(experiment: Experiment, lm: LanguageModel, progress: Progress, mesh: Mesh | None) -> Results:
     folder = RunFolder(experiment.folder, experiment)
+    if mesh is None:  # on a mesh the parameters stay as they were put there
+        lm = lm.reader
     task, origin = sources.load(experiment, lm, progress, cache_dir() / "samples")
     digest = folder.digest(_digest(task), lm.weights_digest)
     distributed.check_same({"config, data and model": digest})
     folder.check_data(_digest(task))
-    # Passes over whole texts; on a mesh the parameters stay as they were put there.
-    reader = lm if mesh is not None else lm.reader
-    features = _features(experiment, reader, task, progress)
+    features = _features(experiment, lm, task, progress)
     blocks = Blocks.of(task, features, experiment)
     folder.write("data.json", _card(experiment, task, origin, blocks, features))
     models, reports = prepare(blocks, experiment, lm.fingerprint, folder, progress)
@@ -90,14 +90,14 @@ def _run(experiment: Experiment, lm: LanguageModel, progress: Progress, mesh: Me
     accuracies.add_rm_accuracy(table, models, blocks)
     texts = _texts(task, features)
     accuracies.add_controls(table, blocks, features, task.simulated, [response for _, response in texts])
-    judged = _judge(experiment, reader, models, blocks, features, texts, folder, digest, mesh, progress)
+    judged = _judge(experiment, lm, models, blocks, features, texts, folder, digest, mesh, progress)
     choices = accuracies.add_policy_accuracy(table, judged, blocks, list(models), experiment)
     folder.write_lines("pairs.jsonl", accuracies.pair_rows(judged, blocks, choices, experiment))
     folder.write_lines("texts.jsonl", _text_rows(texts))
 
-    in_context = _in_context_pairs(experiment, reader, task, features, folder, digest, progress)
+    in_context = _in_context_pairs(experiment, lm, task, features, folder, digest, progress)
     accuracies.add_in_context(table, in_context, experiment)
-    generations = _write(experiment, lm, reader, task, models, choices, table, folder, digest, progress)
+    generations = _write(experiment, lm, task, models, choices, table, folder, digest, progress)
     quality.add_quality(table, generations, experiment.top_ks[0])
 
     without = list(dict.fromkeys(row["method"] for row in generations if row["kind"] in ("in_context", "graded")))
@@ -280,7 +280,6 @@ def _in_context_pairs(
 def _write(
     experiment: Experiment,
     lm: LanguageModel,
-    reader: LanguageModel,
     task: Task,
     models: dict[str, RewardModel],
     choices: dict[str, Choice],
@@ -311,8 +310,7 @@ def _write(
             part = [jobs[place] for place in shard.places]
             shards.save(shard, list(write(lm, task.targets, part, roster, experiment, done)))
         rows = shards.merged()
-    with progress("quality of texts", len({row["text"] for row in rows})) as done:
-        rows = quality.measure(task, reader, rows, cache_dir() / "features", max(1, experiment.batch_size // 4), done)
+    rows = quality.measure(task, lm, rows, cache_dir() / "features", max(1, experiment.batch_size // 4), progress)
     folder.write_lines("generations.jsonl", rows)
     return rows
 

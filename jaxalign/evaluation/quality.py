@@ -1,6 +1,6 @@
 """How good written texts are: against what the user wrote, against how the user writes, and under the true taste."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from jaxalign.metrics.quality import CORPUS_MEASURES, TEXT_MEASURES, corpus_qual
 from jaxalign.metrics.similarity import cosine
 from jaxalign.metrics.style import style_distance
 from jaxalign.models.language_model import LanguageModel
+from jaxalign.progress import Progress, silent
 from jaxalign.rewards.features import extract
 
 # A text is embedded under one request, whatever it was written for: the prompt would dominate the hidden states.
@@ -28,7 +29,7 @@ def measure(
     rows: Sequence[Mapping[str, Any]],
     cache: Path,
     batch_size: int,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress = silent,
 ) -> list[dict[str, Any]]:
     """Rows of `generations.jsonl` with their `quality`, a dictionary from measure to number or None."""
     style = _Style(task)
@@ -67,7 +68,7 @@ def _similarities(
     rows: Sequence[Mapping[str, Any]],
     cache: Path,
     batch_size: int,
-    progress: Callable[[int], None] | None,
+    progress: Progress,
 ) -> list[float | None]:
     """Cosine of mean hidden states of each text and of its reference, about the mean of all references."""
     there = [number for number, row in enumerate(rows) if row["reference"] and row["text"].strip()]
@@ -75,9 +76,9 @@ def _similarities(
     if not there:
         return found
     texts = {text for number in there for text in (rows[number]["text"], rows[number]["reference"])}
-    features = extract(
-        lm, [(_REQUEST, text) for text in sorted(texts)], cache=cache, batch_size=batch_size, progress=progress
-    )
+    asked = [(_REQUEST, text) for text in sorted(texts)]
+    with progress("quality of texts", len(asked)) as done:
+        features = extract(lm, asked, cache=cache, batch_size=batch_size, progress=done)
 
     def embedded(name: str) -> np.ndarray:
         return features.mean[[features.of(_REQUEST, rows[number][name]) for number in there]]

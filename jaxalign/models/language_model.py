@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import hashlib
 import json
+import operator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from jaxalign.models.config import DecoderConfig
 from jaxalign.models.config_json import read_config, to_hugging_face
 from jaxalign.models.sharding import ShardingRules, param_shardings
 from jaxalign.models.tokenizer import Tokenizer
-from jaxalign.models.transformer import Layers, Params, init_params, stacked
+from jaxalign.models.transformer import Layers, Params, init_params, layers_of, stacked
 from jaxalign.models.weights import load_params
 
 
@@ -48,11 +50,14 @@ class LanguageModel:
 
     @functools.cached_property
     def weights_digest(self) -> str:
-        """SHA-256 of config and every parameter: what tells apart two models of the same sizes. Reads all of them."""
+        """SHA-256 of config and every parameter: what tells apart two models of the same sizes. Reads all of them.
+
+        However the layers lie in memory, and over whichever devices.
+        """
         digest = hashlib.sha256(json.dumps(to_hugging_face(self.config), sort_keys=True).encode())
-        for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
-            digest.update(jax.tree_util.keystr(path).encode())
-            digest.update(np.ascontiguousarray(leaf).view(np.uint8).data)
+        for name, leaf in _named(self.params):
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(_on_host(leaf)).view(np.uint8).data)
         return digest.hexdigest()
 
     @functools.cached_property
@@ -60,10 +65,14 @@ class LanguageModel:
         """The same model with scanned layers, for passes over whole texts.
 
         Such passes are bound by arithmetic, and there are many shapes of them: scanned layers compile in a fraction of
-        the time, and copying a layer's weights costs little beside a batch of texts. Takes as much memory again.
+        the time, and copying a layer's weights costs little beside a batch of texts. Takes as much memory again where
+        they are not scanned already.
         """
-        read = LanguageModel(config=self.config, params=stacked(self.params), tokenizer=self.tokenizer, name=self.name)
-        read.__dict__["weights_digest"] = self.weights_digest  # of the weights, not of how they lie
+        if layers_of(self.params) == "scanned":
+            return self
+        read = dataclasses.replace(self, params=stacked(self.params))
+        if "weights_digest" in self.__dict__:
+            read.__dict__["weights_digest"] = self.weights_digest  # the same, and reading all weights takes a while
         return read
 
     @property
@@ -75,6 +84,25 @@ class LanguageModel:
             "config": hashlib.sha256(config.encode()).hexdigest(),
             "tokenizer": self.tokenizer.fingerprint if self.tokenizer else "none",
         }
+
+
+def _named(params: Params) -> Iterator[tuple[str, Any]]:
+    """Every parameter, of one layer after the other and then of the rest, with its name."""
+    blocks, scanned = params["blocks"], layers_of(params) == "scanned"
+    for number in range(len(jax.tree.leaves(blocks)[0]) if scanned else len(blocks)):
+        layer = jax.tree.map(operator.itemgetter(number), blocks) if scanned else blocks[number]
+        for path, leaf in jax.tree_util.tree_leaves_with_path(layer):
+            yield f"{number}{jax.tree_util.keystr(path)}", leaf
+    for path, leaf in jax.tree_util.tree_leaves_with_path({k: v for k, v in params.items() if k != "blocks"}):
+        yield jax.tree_util.keystr(path), leaf
+
+
+def _on_host(leaf: Any) -> np.ndarray:
+    if getattr(leaf, "is_fully_addressable", True):
+        return np.asarray(leaf)
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
 
 
 def load(

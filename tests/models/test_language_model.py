@@ -53,6 +53,21 @@ def test_dtype_layers_and_mesh(layers, folder):
     assert model.params["embed"].sharding.shard_shape((260, 72)) == (65, 72)
 
 
+def test_the_digest_of_weights_does_not_depend_on_how_they_lie(folder):
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("users", "model"))
+    plain = models.load(str(folder))
+    others = [models.load(str(folder), layers="scanned"), models.load(str(folder), layers="scanned", mesh=mesh)]
+    assert {plain.weights_digest, plain.reader.weights_digest, *(m.weights_digest for m in others)} == {
+        plain.weights_digest
+    }
+    assert others[0].reader is others[0]
+    assert models.load(str(folder), dtype="bfloat16").weights_digest != plain.weights_digest
+    swapped = dataclasses.replace(
+        plain, params=plain.params | {"blocks": dict(enumerate([plain.params["blocks"][1], plain.params["blocks"][0]]))}
+    )
+    assert swapped.weights_digest != plain.weights_digest
+
+
 def test_the_fingerprint_follows_config_and_tokenizer_but_not_the_place(folder, tmp_path):
     first = models.load(str(folder)).fingerprint
     elsewhere = tiny.save_tokenizer(tiny.save(tmp_path / "other" / "model", CONFIG))
