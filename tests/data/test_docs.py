@@ -27,6 +27,16 @@ def test_the_examples_of_the_page():
     assert isinstance(read_completion(written), Completion)
 
 
+def test_the_rows_of_the_readme():
+    (block,) = re.findall(r"```json\n(.*?)```", (PAGE.parents[1] / "README.md").read_text(), re.DOTALL)
+    rows = [json.loads(line) for line in block.splitlines()]
+    pairs = [read_preference(row) for row in rows[:-1]]
+    assert [pair.label for pair in pairs] == [1.0, 0.5, 1.0, 1.0]
+    assert pairs[3].prompt == (Message("user", "Hi."),)
+    assert (pairs[3].chosen, pairs[3].rejected) == ("Hello!", "What?")
+    assert read_completion(rows[-1]).completion == "On bread"
+
+
 def test_the_code_of_the_page(tmp_path):
     tiny.save_tokenizer(tmp_path)
     path = tmp_path / "tokenizer_config.json"
