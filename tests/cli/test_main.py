@@ -1,5 +1,6 @@
 """The command line as a user meets it: instant help, wrong names, exit statuses, tracebacks on request."""
 
+import errno
 import json
 import os
 import subprocess
@@ -119,6 +120,19 @@ def test_a_bug_is_not_hidden(command):
     command(fail)
     with pytest.raises(ZeroDivisionError):
         cli.main(["fetch"])
+
+
+def test_a_full_disk_is_a_line_that_names_the_file(command, capsys):
+    def full(arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "results/mine/pairs.jsonl")
+
+    command(full)
+    assert cli.main(["fetch"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("jaxalign fetch: No space left on device (results/mine/pairs.jsonl).")
+    assert "same command" in told
+    with pytest.raises(OSError, match="No space"):
+        cli.main(["--debug", "fetch"])
 
 
 def test_interrupted(command, capsys):
