@@ -39,6 +39,9 @@ class Options:
     batch_size: int = 8
     """Texts per batch of the language model."""
 
+    plugins: tuple[Path, ...] = ()
+    """Python files that add reward models; installed packages that do need no naming."""
+
     overwrite: bool = False
     """Replace a reward model that is in the folder."""
 
@@ -48,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     options = flags.parse("adapt", Options, arguments)
     if options.out.exists() and not options.overwrite:
         raise InputError(f"{options.out} exists. Give another folder, or --overwrite.")
+    from jaxalign import plugins
     from jaxalign.data.reader import load_preferences
     from jaxalign.files import write_json
     from jaxalign.rewards import adapt, export
@@ -55,6 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     from jaxalign.rewards.features import pair_blocks
     from jaxalign.rewards.scoring import pair_rewards
 
+    plugins.load(options.plugins)
     model = export.load(options.rewards)
     described = _report(options.rewards)
     rows = load_preferences(options.data)

@@ -58,6 +58,9 @@ class Options:
     checkpoints: Path | None = None
     """Folder for the state of training; the same command resumes from it."""
 
+    plugins: tuple[Path, ...] = ()
+    """Python files that add reward models; installed packages that do need no naming."""
+
     overwrite: bool = False
     """Replace a reward model that is in the folder."""
 
@@ -69,8 +72,10 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError(f"{options.out} exists. Give another folder, or --overwrite.")
     if not 0.0 <= options.validation < 1.0:
         raise InputError(f"--validation is a share of the groups, from 0 to below 1, not {options.validation}.")
+    from jaxalign import plugins
     from jaxalign.rewards.registry import make
 
+    plugins.load(options.plugins)
     method = make(options.method, **dict(assignment(text) for text in options.set))
     grid = {name: values(text) for name, text in map(split_assignment, options.grid)} or None
     train, validation = _rows(options)

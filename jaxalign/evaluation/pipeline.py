@@ -64,7 +64,7 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent, 
       DataError: data that breaks the schema, or too little of it.
     """
     experiment.check()
-    folder = RunFolder(experiment.folder, experiment)
+    folder = RunFolder(experiment.folder, experiment, experiment.plugin_versions())
     task, origin = sources.load(experiment, lm, progress, cache_dir() / "samples")
     digest = folder.digest(_digest(task), lm.weights_digest)
     distributed.check_same({"config, data and model": digest})
@@ -89,7 +89,7 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent, 
     in_context = _in_context_pairs(experiment, reader, task, features, folder, digest, progress)
     accuracies.add_in_context(table, in_context, experiment)
     generations = _write(experiment, lm, reader, task, models, choices, table, folder, digest, progress)
-    quality.add_quality(table, generations, experiment.top_ks[0])
+    quality.add_quality(table, generations, experiment.top_ks[0], experiment.measures)
 
     without = list(dict.fromkeys(row["method"] for row in generations if row["kind"] in ("in_context", "graded")))
     parameters = float(sum(np.prod(leaf.shape) for leaf in jax.tree.leaves(lm.params)))
@@ -303,7 +303,10 @@ def _write(
             shards.save(shard, list(write(lm, task.targets, part, roster, experiment, done)))
         rows = shards.merged()
     with progress("quality of texts", len({row["text"] for row in rows})) as done:
-        rows = quality.measure(task, reader, rows, cache_dir() / "features", max(1, experiment.batch_size // 4), done)
+        batch_size = max(1, experiment.batch_size // 4)
+        rows = quality.measure(
+            task, reader, rows, cache_dir() / "features", batch_size, done, more=experiment.measures
+        )
     folder.write_lines("generations.jsonl", rows)
     return rows
 
