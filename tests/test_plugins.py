@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 import tiny
 
@@ -56,11 +55,10 @@ def folder(tmp_path_factory):
 def taste(tmp_path):
     """The page's plugin, and votes that its source reads."""
     (tmp_path / "taste.py").write_text(CODE)
-    rng, rows = np.random.default_rng(0), ["user,prompt,up,down"]
+    rows = ["user,prompt,up,down"]
     for user in range(6):
-        for pair in range(12):
-            one, two = rng.choice(40, size=2, replace=False)
-            rows.append(f"u{user},Say {pair}.,the sea {one} is deep,hills {two}")
+        # Few texts of one length: little is compiled.
+        rows += [f"u{user},Say it.,sea {(pair + user) % 16 // 4},sky {(pair + user) % 4}" for pair in range(12)]
     (tmp_path / "votes").mkdir()
     (tmp_path / "votes" / "thumbs.csv").write_text("\n".join(rows) + "\n")
     return "taste.py"
