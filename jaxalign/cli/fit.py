@@ -10,9 +10,6 @@ from jaxalign.cli import flags
 from jaxalign.cli.runtime import progress
 from jaxalign.errors import InputError
 
-REPORT = "fit_report.json"
-"""What `fit` writes beside the model: pooling, and how the fit went."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
@@ -83,9 +80,8 @@ def main(arguments: Sequence[str]) -> int:
 
     from contextlib import nullcontext
 
-    from jaxalign.files import write_json
     from jaxalign.rewards.checkpoint import Checkpoints
-    from jaxalign.rewards.export import save
+    from jaxalign.rewards.export import save, save_report
     from jaxalign.rewards.features import pair_blocks
     from jaxalign.rewards.fitting import fit
 
@@ -112,7 +108,7 @@ def main(arguments: Sequence[str]) -> int:
         )
     save(result.model, options.out, overwrite=options.overwrite)
     report = result.report.as_json()
-    write_json(options.out / REPORT, {"pooling": options.pooling, "report": report})
+    save_report(options.out, options.pooling, report=report)
     kept = ("method", "chosen", "best_step", "train", "validation", "seconds")
     print(json.dumps({"out": str(options.out), **{name: report[name] for name in kept}}, ensure_ascii=False))
     return 0

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -123,7 +122,6 @@ def _fitted(folder: Path, user: str, weight: float, lm: Any) -> Any:
     """The guidance by a fitted reward model of one user."""
     import jax
 
-    from jaxalign.cli.fit import REPORT
     from jaxalign.decoding.guidance import RewardHead
     from jaxalign.rewards import export
     from jaxalign.rewards.tuning import export as tuned
@@ -133,9 +131,7 @@ def _fitted(folder: Path, user: str, weight: float, lm: Any) -> Any:
     model = export.load(folder, lm.fingerprint)
     row = model.index(user)
     users = jax.tree.map(lambda leaf: np.asarray(leaf)[row : row + 1], model.user_params)
-    # A model that another program wrote has no note of how its texts were pooled: the last token, as most are.
-    note = folder / REPORT
-    pooling = json.loads(note.read_text())["pooling"] if note.is_file() else "last"
+    pooling: Any = export.pooling_of(folder)
     return RewardHead(function=model.reward, shared=model.shared, users=users, weight=weight, pooling=pooling)
 
 
