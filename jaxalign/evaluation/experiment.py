@@ -5,12 +5,13 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from jaxalign import plugins
+from jaxalign import plugins, tracking
 from jaxalign.data.sources.registry import SOURCES
 from jaxalign.errors import InputError
 from jaxalign.metrics.measures import MEASURES
 from jaxalign.rewards.features import Pooling
 from jaxalign.rewards.registry import METHODS as REWARD_MODELS
+from jaxalign.tracking import Tracker
 
 FILES = ("preferences", "completions")
 """Values of `source` that stand for a file of rows."""
@@ -150,6 +151,10 @@ class Experiment:
     mesh: str = ""
     """Devices, as users=4,model=2; all over `users` where it is empty."""
 
+    track: tuple[Tracker, ...] = ()
+    """Also write the config, final numbers and fits for TensorBoard (OUT/tensorboard) or Weights & Biases; each is an
+    extra of jaxalign."""
+
     out: Path | None = None
     """Folder of results; default results/NAME."""
 
@@ -166,6 +171,7 @@ class Experiment:
         """
         from jaxalign.rewards import make
 
+        tracking.check(self.track)
         plugins.load(self.plugins)
         if not self.methods:
             raise InputError("methods is empty: name at least one reward model; `jaxalign methods` lists them")

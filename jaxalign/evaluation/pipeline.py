@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxalign import tracking
 from jaxalign.data.prompts import Prompt, identity
 from jaxalign.data.splits import row_key
 from jaxalign.evaluation import accuracies, distributed, quality, sources
@@ -33,6 +34,7 @@ from jaxalign.evaluation.task import Task
 from jaxalign.evaluation.writing import in_context_prompts, jobs_of, write
 from jaxalign.files import cache_dir
 from jaxalign.models.language_model import LanguageModel
+from jaxalign.rewards.export import REPORT
 from jaxalign.rewards.features import TextFeatures, chat_prompt, extract
 from jaxalign.rewards.protocol import RewardModel
 
@@ -106,6 +108,9 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent, 
     page = folder.path / "report.html"
     if not distributed.process_index():
         page = report.write(folder.path)
+        fits = (folder.read(f"models/{name}/{REPORT}")["report"] for name in models)
+        points = tracking.run_points(table.rows, fits)
+        tracking.write(experiment.track, folder.path, name=experiment.name, config=folder.config, points=points)
     return Results(folder.path, table.rows, generations, selection, page)
 
 

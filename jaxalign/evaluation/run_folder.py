@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 SCHEMA_VERSION = 2
 CHECKSUMS = "checksums.json"
 # They say where results go and how they are computed, and change none; of plugins the content counts.
-_NOT_RESULTS = ("out", "mesh", "plugins")
+_NOT_RESULTS = ("out", "mesh", "track", "plugins")
 
 
 class RunFolder:
