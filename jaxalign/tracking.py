@@ -41,8 +41,8 @@ def check(trackers: Sequence[Tracker]) -> None:
                 module.login()
             except module.Error as error:
                 raise InputError(
-                    f"track: wandb is not logged in ({error}). Run `wandb login`, or set WANDB_MODE=offline to keep the "
-                    "numbers here."
+                    f"track: wandb is not logged in ({error}). Run `wandb login`, or set WANDB_MODE=offline to keep "
+                    "the numbers here."
                 ) from error
 
 
@@ -121,7 +121,9 @@ def fit_points(report: Mapping[str, Any]) -> Iterator[Point]:
         train, validation = report["train_loss"][number], report["validation_loss"][number]
         yield from _curve(f"{part}/train_loss", enumerate(train))
         every = report["eval_every"]
-        yield from _curve(f"{part}/validation_loss", ((min(n * every, len(train)), v) for n, v in enumerate(validation)))
+        yield from _curve(
+            f"{part}/validation_loss", ((min(n * every, len(train)), v) for n, v in enumerate(validation))
+        )
     yield from _evaluations(place, report)
 
 
@@ -136,7 +138,7 @@ def tune_points(report: Mapping[str, Any]) -> Iterator[Point]:
 
 
 def run_points(metrics: Iterable[Mapping[str, Any]], fits: Iterable[Mapping[str, Any]]) -> Iterator[Point]:
-    """The final numbers of a run, `metrics.jsonl` where validation chose; n-shot curves over n; the curves of `fits`."""
+    """The final numbers of a run (`metrics.jsonl`, where validation chose), n-shot curves, and the curves of `fits`."""
     for row in metrics:
         if row["chosen"] and row["value"] is not None:
             setting = [row["form"], row["length"], f"k{row['top_k']}" if row["top_k"] is not None else None]

@@ -176,7 +176,11 @@ def test_an_installed_package_is_found_by_its_entry_point(tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("entry", "code", "message"),
     [
-        ("taste_broken.taste", "x = 1\ny = nothing\n", r"'taste' \(taste_broken.taste\) of taste_broken 1.5, line 2: Name"),
+        (
+            "taste_broken.taste",
+            "x = 1\ny = nothing\n",
+            r"'taste' \(taste_broken.taste\) of taste_broken 1.5, line 2: Name",
+        ),
         ("taste_broken.absent", "", r"of taste_broken 1.5: ModuleNotFoundError: .*taste_broken.absent"),
         ("taste_broken.taste:go", "", "must name a module"),
     ],
@@ -236,7 +240,9 @@ def test_code_of_plugins_that_fails_later_is_named(folder, tmp_path):
     )
     plugins.load(["mine.py"])
     row = {"method": "bt", "user": "ann", "text": "a"}
-    with pytest.raises(InputError, match=r"measure 'broken' \(method bt, user 'ann'\) of mine.py, line 5: ZeroDivision"):
+    with pytest.raises(
+        InputError, match=r"measure 'broken' \(method bt, user 'ann'\) of mine.py, line 5: ZeroDivision"
+    ):
         measures.value("broken", row, [])
     with pytest.raises(InputError, match="measure 'endless' is inf for a text of bt for user 'ann'"):
         measures.value("endless", row, [])

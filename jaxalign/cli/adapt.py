@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from jaxalign.cli import flags
 from jaxalign.cli.fit import read_features
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
 
     plugins.load(options.plugins)
     model = export.load(options.rewards)
-    pooling: Any = export.pooling_of(options.rewards)
+    pooling = export.pooling_of(options.rewards)
     rows = load_preferences(options.data)
     lm, features = read_features(options.model, rows, options.dtype, options.batch_size)
     check_backbone(model, lm.fingerprint)

@@ -24,9 +24,9 @@ _OF_POLICIES = ("reward_head", "user", "guidance", "weight", "clip", "on_long_pr
 class Options(Steering):
     """Judges pairs by a reward model, or responses under the language model and the guided policy; one JSON line each.
 
-    With FILE and --rewards, a line per row of FILE: user, label, reward_chosen, reward_rejected, margin, agrees (whether
-    the reward ranks as the label; null for ties), tokens_chosen, tokens_rejected, at_prior. The accuracy goes to
-    standard error.
+    With FILE and --rewards, a line per row of FILE: user, label, reward_chosen, reward_rejected, margin, agrees
+    (whether the reward ranks as the label; null for ties), tokens_chosen, tokens_rejected, at_prior. The accuracy goes
+    to standard error.
 
     With --responses, a line per response: log_prob and num_tokens; with a reward also policy_log_prob, score, sequence
     and reward. Sums over tokens, in nats.

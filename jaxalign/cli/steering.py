@@ -131,7 +131,7 @@ def _fitted(folder: Path, user: str, weight: float, lm: Any) -> Any:
     model = export.load(folder, lm.fingerprint)
     row = model.index(user)
     users = jax.tree.map(lambda leaf: np.asarray(leaf)[row : row + 1], model.user_params)
-    pooling: Any = export.pooling_of(folder)
+    pooling = export.pooling_of(folder)
     return RewardHead(function=model.reward, shared=model.shared, users=users, weight=weight, pooling=pooling)
 
 

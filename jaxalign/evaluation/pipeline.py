@@ -309,9 +309,7 @@ def _write(
         rows = shards.merged()
     with progress("quality of texts", len({row["text"] for row in rows})) as done:
         batch_size = max(1, experiment.batch_size // 4)
-        rows = quality.measure(
-            task, reader, rows, cache_dir() / "features", batch_size, done, more=experiment.measures
-        )
+        rows = quality.measure(task, reader, rows, cache_dir() / "features", batch_size, done, more=experiment.measures)
     folder.write_lines("generations.jsonl", rows)
     return rows
 

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -77,7 +77,7 @@ def save_report(folder: Path, pooling: str, **told: Any) -> None:
     write_json(Path(folder) / REPORT, {"pooling": pooling, **told})
 
 
-def pooling_of(folder: Path) -> str:
+def pooling_of(folder: Path) -> Literal["last", "mean"]:
     """Which hidden state a saved model reads: `last` where nothing is noted, as by a program of somebody else's.
 
     Raises:
@@ -87,7 +87,10 @@ def pooling_of(folder: Path) -> str:
     if not file.is_file():
         return "last"
     try:
-        return json.loads(file.read_text(encoding="utf-8"))["pooling"]
+        pooling = json.loads(file.read_text(encoding="utf-8"))["pooling"]
+        if pooling not in ("last", "mean"):
+            raise ValueError(f"pooling {pooling!r}")
+        return pooling
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{file} is damaged ({error}). Fit the model again.") from error
 

@@ -158,8 +158,8 @@ def _tokens(
         (text,) = encode_texts(lm, [chat_prompt(row.prompt)], [getattr(row, side)], 1 << 60)
         if not 0 < text.response <= len(text.ids) <= context:
             raise InputError(
-                f"{place}, field '{side}': prompt and response have {len(text.ids)} tokens, {text.response} of them the "
-                f"response, and the context holds {context}. Shorten them, or leave the row out."
+                f"{place}, field '{side}': prompt and response have {len(text.ids)} tokens, {text.response} of them "
+                f"the response, and the context holds {context}. Shorten them, or leave the row out."
             )
         return text.response
 
