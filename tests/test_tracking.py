@@ -27,7 +27,7 @@ POINTS = [
 def events(folder):
     """(tag, step, value or text) of all events, by the published framing: length, checksum, message, checksum."""
     pytest.importorskip("tensorboardX")
-    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto import event_pb2
 
     found = []
     (file,) = Path(folder).glob("events.out.tfevents.*")
@@ -35,7 +35,9 @@ def events(folder):
     place = 0
     while place < len(data):
         (length,) = struct.unpack_from("<Q", data, place)
-        event = Event.FromString(data[place + 12 : place + 12 + length])
+        event = event_pb2.Event.FromString(  # pyright: ignore[reportAttributeAccessIssue]
+            data[place + 12 : place + 12 + length]
+        )
         place += length + 16
         for value in event.summary.value:
             text = value.tensor.string_val[0].decode() if value.tensor.string_val else value.simple_value
@@ -154,14 +156,15 @@ def test_nothing_is_imported_unasked():
 
 def test_the_points_of_a_run():
     row = {"group": "seen", "method": "bt", "chosen": True, "shots": None, "form": None, "length": None, "top_k": None}
+    policy = {"form": "score", "length": "sum", "top_k": 10}
     rows = [
         {**row, "measure": "rm_accuracy", "average": "macro", "value": 0.7},
         {**row, "measure": "rm_accuracy", "average": "micro", "value": 0.6},
         {**row, "measure": "rm_accuracy", "average": "macro", "value": 0.5, "group": "unseen", "shots": 2},
-        {**row, "measure": "policy_accuracy", "average": "macro", "value": 0.4, "form": "score", "length": "sum"} | {"top_k": 10},
+        {**row, "measure": "policy_accuracy", "average": "macro", "value": 0.4} | policy,
         {**row, "measure": "policy_accuracy", "average": "macro", "value": 0.3, "chosen": False},
         {**row, "measure": "ece", "average": "micro", "value": None},
-    ]  # fmt: skip
+    ]
     assert list(tracking.run_points(rows, [])) == [
         Point("rm_accuracy/seen/bt", None, 0.7),
         Point("rm_accuracy/seen/bt/micro", None, 0.6),

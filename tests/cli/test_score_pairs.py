@@ -11,7 +11,7 @@ from jaxalign import cli, files, models, rewards
 from jaxalign.data.schema import Preference, as_row
 from jaxalign.errors import InputError
 from jaxalign.rewards import export, tuning
-from jaxalign.rewards.features import extract, pair_blocks
+from jaxalign.rewards.features import Pooling, extract, pair_blocks
 from jaxalign.rewards.pair_scores import PairScore, score_pairs, summarise
 from jaxalign.rewards.pairs import statistics, to_device
 from jaxalign.rewards.protocol import RewardModel
@@ -62,10 +62,10 @@ def features(lm):
     return extract(lm, [(row.prompt, text) for row in ROWS for text in (row.chosen, row.rejected)])
 
 
-def drawn(name, lm, features, pooling="last"):
+def drawn(name, lm, features, pooling: Pooling = "last"):
     """A reward model of `ROWS`' users as `fit` would give it, with random numbers instead of fitted ones."""
     blocks = pair_blocks(ROWS, features, pooling)
-    method = rewards.make(name)
+    method = rewards.make(name, **({"components": 4} if name == "drm" else {}))
     described = statistics(blocks)
     pairs = to_device(blocks, described)
     params, users = method.init(jax.random.key(0), pairs, method.prepare(blocks, pairs))
