@@ -156,7 +156,7 @@ def _load_file(path: Path) -> Plugin:
     module.__file__ = str(path)
     with _execution(plugin, f"plugin {path}", str(path)):
         sys.modules[module.__name__] = module  # dataclasses look up their module
-        exec(compile(content, str(path), "exec"), module.__dict__)
+        exec(compile(content, str(path), "exec", dont_inherit=True), module.__dict__)
     _files[key] = plugin
     return plugin
 

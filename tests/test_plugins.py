@@ -119,6 +119,7 @@ def test_a_run_with_a_source_a_method_and_a_measure(taste, folder, tmp_path, cap
         "test": 0.3,
         "validation": 0.2,
         "shots": (1,),
+        "pooling": "mean",
         "weights": (1.0,),
         "top_ks": (2,),
         "batch_size": 8,
@@ -141,6 +142,7 @@ def test_a_run_with_a_source_a_method_and_a_measure(taste, folder, tmp_path, cap
     texts = [json.loads(line) for line in (tmp_path / "ran" / "generations.jsonl").read_text().splitlines()]
     assert all(row["quality"]["new_words"] is None or 0 <= row["quality"]["new_words"] <= 1 for row in texts)
     assert json.loads((tmp_path / "ran" / "data.json").read_text())["licence"] == "ours"
+    assert export.pooling_of(tmp_path / "ran" / "models" / "steady") == "mean"  # which `generate` and `score` then read
     selection = json.loads((tmp_path / "ran" / "selection.json").read_text())
     assert "new_words" in {row["y"] for row in selection["correlations"]}
     kept = json.loads((tmp_path / "ran" / "config.json").read_text())["config"]["plugins"]

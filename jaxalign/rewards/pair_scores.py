@@ -72,9 +72,10 @@ def check_users(model: RewardModel | TunedModel, rows: Sequence[Preference], pla
     if unknown := _unknown_users(model, rows):
         place, user = next((place, row.user) for place, row in zip(places, rows, strict=True) if row.user in unknown)
         others = f", nor {len(unknown) - 1} other users" if len(unknown) > 1 else ""
+        by = "jaxalign.rewards.tuning.adapt" if isinstance(model, TunedModel) else "`jaxalign adapt`"
         raise InputError(
             f"{place}: the reward model '{model.method.name}' does not know user '{user}'{others}. Adapt it to their "
-            "pairs (`jaxalign adapt`), or ask for the method's prior (--prior)."
+            f"pairs with {by}, or ask for the method's prior (--prior)."
         )
 
 
