@@ -87,10 +87,11 @@ def wandb(monkeypatch):
 
 def test_an_event_file_holds_everything_once(tmp_path):
     pytest.importorskip("tensorboardX")
-    for _ in range(2):  # the same results again
-        tracking.write(
-            ["tensorboard"], tmp_path, name="mine", config={"data": Path("a.jsonl"), "seed": 3}, points=POINTS
-        )
+    told = {"name": "mine", "config": {"data": Path("a.jsonl"), "seed": 3}, "points": POINTS}
+    tracking.write(["tensorboard"], tmp_path, **told)
+    (old,) = (tmp_path / "tensorboard").iterdir()
+    old.rename(old.with_name("events.out.tfevents.1.earlier"))
+    tracking.write(["tensorboard"], tmp_path, **told)  # the same results again
     (name, _, text), *numbers = events(tmp_path / "tensorboard")
     assert name.startswith("mine")
     assert json.loads(text.removeprefix("```json").removesuffix("```")) == {"data": "a.jsonl", "seed": 3}

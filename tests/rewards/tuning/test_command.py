@@ -43,7 +43,7 @@ def test_tune_writes_a_model_that_generate_uses(folder, tmp_path, capsys, monkey
     assert summary["test"]["pairs"] > 0
     report = json.loads((tmp_path / "m" / "tune_report.json").read_text())
     assert len(report["train_loss"]) == -(-report["pairs"] // 8)
-    losses = [value for name, _, value in told if name == "tune/personal_arm/train_loss"]
+    losses = [value for name, value, _ in told if name == "tune/personal_arm/train_loss"]
     assert losses == report["train_loss"]
     assert export.load(tmp_path / "m").users == ("ann", "bob")
 
