@@ -117,6 +117,8 @@ def score_pairs(
       InputError: another language model, users whom the model does not know, a text that does not fit the context, or a
         reward that is not finite; names the row.
     """
+    if batch_size < 1:
+        raise InputError(f"batch_size = {batch_size}: at least 1 is needed")
     places = [f"row {number}" for number in range(1, len(rows) + 1)] if places is None else places
     if not prior:
         check_users(model, rows, places)

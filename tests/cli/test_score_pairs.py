@@ -220,6 +220,8 @@ def test_ties_are_apart():
 def test_rows_that_cannot_be_judged(lm, features):
     model, _ = drawn("bt", lm, features)
     long = [*ROWS[:1], Preference(user="ann", prompt="Q", chosen="a", rejected="word " * 20)]
+    with pytest.raises(InputError, match="batch_size = 0"):
+        list(score_pairs(model, lm, ROWS, batch_size=0))
     with pytest.raises(InputError, match=r"row 2, field 'rejected': prompt and response have \d+ tokens, 100 of them"):
         list(score_pairs(model, lm, long))
     params = {**model.shared["params"], "v": np.full(16, np.nan, np.float32)}
