@@ -100,7 +100,13 @@ def _wandb(module: Any, folder: Path, name: str, config: Mapping[str, Any], poin
             steps.setdefault(point.step, {})[point.name] = point.value
     # The numbers and nothing else: no code, console, machine or repository.
     settings = module.Settings(
-        console="off", disable_code=True, disable_git=True, silent=True, x_disable_stats=True, x_disable_meta=True
+        console="off",
+        disable_code=True,
+        disable_git=True,
+        silent=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)

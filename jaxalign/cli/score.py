@@ -121,15 +121,19 @@ def _rows(path: Path) -> tuple[list[Any], list[str]]:
 
 def _told(summary: Any) -> str:
     """A summary as one line."""
-    if summary.micro is None:
-        return f"accuracy: none, since no row has a preferred side; {summary.undecided} ties of the label"
-    parts = [
-        f"accuracy: {100 * summary.macro:.1f} % (mean over {summary.users} users), {100 * summary.micro:.1f} % (over "
-        f"{summary.pairs} pairs)"
-    ]
-    parts += [f"{summary.ties} ties of the reward, counted one half"] if summary.ties else []
-    parts += [f"{summary.undecided} ties of the label, left out"] if summary.undecided else []
-    parts += [f"{summary.at_prior} users at the prior"] if summary.at_prior else []
+
+    def some(count: int, what: str) -> str:
+        return f"{count:,} {what}{'s' * (count != 1)}"
+
+    parts = ["accuracy: none, since no row has a preferred side"]
+    if summary.micro is not None:
+        users, pairs = some(summary.users, "user"), some(summary.pairs, "pair")
+        parts = [
+            f"accuracy: {100 * summary.macro:.1f} % (mean over {users}), {100 * summary.micro:.1f} % (over {pairs})"
+        ]
+    parts += [f"{some(summary.ties, 'tie')} of the reward, counted one half"] if summary.ties else []
+    parts += [f"{some(summary.undecided, 'tie')} of the label, left out"] if summary.undecided else []
+    parts += [f"{some(summary.at_prior, 'user')} at the prior"] if summary.at_prior else []
     return "; ".join(parts)
 
 

@@ -182,7 +182,7 @@ def test_the_command(folder, lm, features, tmp_path, capsys, monkeypatch):
     assert cli.main([*base, str(path)]) == 2
     assert "pairs.jsonl, line 3: the reward model 'per_user' does not know user 'anna'" in capsys.readouterr().err
     assert cli.main([*base, str(path), "--prior", "--out", str(tmp_path / "o.jsonl")]) == 0
-    assert "1 users at the prior" in capsys.readouterr().err
+    assert "1 user at the prior" in capsys.readouterr().err
     last = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()][-1]
     assert last["at_prior"]
     at_prior = model.reward(model.shared, model.prior, features.mean[[features.of("Q0", "red")]], features.prompt[0])
