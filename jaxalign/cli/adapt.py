@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from jaxalign.cli import flags
-from jaxalign.cli.fit import REPORT, read_features
-from jaxalign.errors import InputError, ModelError
+from jaxalign.cli.fit import read_features
+from jaxalign.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,9 @@ class Options:
     batch_size: int = 8
     """Texts per batch of the language model."""
 
+    plugins: tuple[Path, ...] = ()
+    """Python files that add reward models; installed packages that do need no naming."""
+
     overwrite: bool = False
     """Replace a reward model that is in the folder."""
 
@@ -48,22 +51,23 @@ def main(arguments: Sequence[str]) -> int:
     options = flags.parse("adapt", Options, arguments)
     if options.out.exists() and not options.overwrite:
         raise InputError(f"{options.out} exists. Give another folder, or --overwrite.")
+    from jaxalign import plugins
     from jaxalign.data.reader import load_preferences
-    from jaxalign.files import write_json
     from jaxalign.rewards import adapt, export
     from jaxalign.rewards.adapting import check_backbone
     from jaxalign.rewards.features import pair_blocks
     from jaxalign.rewards.scoring import pair_rewards
 
+    plugins.load(options.plugins)
     model = export.load(options.rewards)
-    described = _report(options.rewards)
+    pooling = export.pooling_of(options.rewards)
     rows = load_preferences(options.data)
     lm, features = read_features(options.model, rows, options.dtype, options.batch_size)
     check_backbone(model, lm.fingerprint)
-    blocks = with_users(pair_blocks(rows, features, described["pooling"]), options.users)
+    blocks = with_users(pair_blocks(rows, features, pooling), options.users)
     adapted = adapt(model, blocks)
     export.save(adapted, options.out, overwrite=options.overwrite)
-    write_json(options.out / REPORT, {"pooling": described["pooling"], "adapted_from": str(options.rewards)})
+    export.save_report(options.out, pooling, adapted_from=str(options.rewards))
     rewarded = pair_rewards(adapted, blocks)
     for row, user in enumerate(blocks.users):
         real = blocks.mask[row]
@@ -83,11 +87,3 @@ def with_users(blocks, users: Sequence[str]):
         for field in ("chosen", "rejected", "mask", "label", "margin")
     }
     return dataclasses.replace(blocks, **padded, users=blocks.users + new)
-
-
-def _report(folder: Path) -> dict:
-    """What `fit` noted: the pooling that the model expects."""
-    path = folder / REPORT
-    if not path.is_file():
-        raise ModelError(f"{folder} has no {REPORT}, which says how texts were pooled. Fit it with `jaxalign fit`.")
-    return json.loads(path.read_text())

@@ -39,7 +39,7 @@ class Prepare:
     """Prepares a public data set: from a local folder, or by download where the licence allows one."""
 
     source: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
-    """tldr, prism, lamp4, lamp5, lamp7, ukp, acl_titles or preference_jsonl."""
+    """tldr, prism, lamp4, lamp5, lamp7, ukp, acl_titles, preference_jsonl, or a source of a plugin."""
 
     data: Path | None = None
     """The folder with the files of the source, in the official layout."""
@@ -49,6 +49,9 @@ class Prepare:
 
     out: Path | None = None
     """Also write the rows as JSON lines (.jsonl or .jsonl.gz)."""
+
+    plugins: tuple[Path, ...] = ()
+    """Python files that add sources; installed packages that do need no naming."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -86,9 +89,11 @@ def _check(options: Check) -> int:
 
 
 def _prepare(options: Prepare) -> int:
+    from jaxalign import plugins
     from jaxalign.data.builders import prepare, read
     from jaxalign.data.builders.prepare import describe
 
+    plugins.load(options.plugins)
     builder = prepare(options.source, data=options.data, data_dir=options.data_dir)
     print("\n".join(describe(options.source, builder)))
     if options.out is not None:

@@ -9,9 +9,7 @@ from typing import Any, Literal
 from jaxalign.cli import flags
 from jaxalign.cli.runtime import progress
 from jaxalign.errors import InputError
-
-REPORT = "fit_report.json"
-"""What `fit` writes beside the model: pooling, and how the fit went."""
+from jaxalign.tracking import Tracker
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,6 +56,12 @@ class Options:
     checkpoints: Path | None = None
     """Folder for the state of training; the same command resumes from it."""
 
+    track: tuple[Tracker, ...] = ()
+    """Also write the curves for TensorBoard (OUT/tensorboard) or Weights & Biases; each is an extra of jaxalign."""
+
+    plugins: tuple[Path, ...] = ()
+    """Python files that add reward models; installed packages that do need no naming."""
+
     overwrite: bool = False
     """Replace a reward model that is in the folder."""
 
@@ -69,8 +73,11 @@ def main(arguments: Sequence[str]) -> int:
         raise InputError(f"{options.out} exists. Give another folder, or --overwrite.")
     if not 0.0 <= options.validation < 1.0:
         raise InputError(f"--validation is a share of the groups, from 0 to below 1, not {options.validation}.")
+    from jaxalign import plugins, tracking
     from jaxalign.rewards.registry import make
 
+    tracking.check(options.track)
+    plugins.load(options.plugins)
     method = make(options.method, **dict(assignment(text) for text in options.set))
     grid = {name: values(text) for name, text in map(split_assignment, options.grid)} or None
     train, validation = _rows(options)
@@ -78,9 +85,8 @@ def main(arguments: Sequence[str]) -> int:
 
     from contextlib import nullcontext
 
-    from jaxalign.files import write_json
     from jaxalign.rewards.checkpoint import Checkpoints
-    from jaxalign.rewards.export import save
+    from jaxalign.rewards.export import save, save_report
     from jaxalign.rewards.features import pair_blocks
     from jaxalign.rewards.fitting import fit
 
@@ -107,7 +113,9 @@ def main(arguments: Sequence[str]) -> int:
         )
     save(result.model, options.out, overwrite=options.overwrite)
     report = result.report.as_json()
-    write_json(options.out / REPORT, {"pooling": options.pooling, "report": report})
+    save_report(options.out, options.pooling, report=report)
+    told = {"name": options.out.name, "config": dataclasses.asdict(options)}
+    tracking.write(options.track, options.out, **told, points=tracking.fit_points(report))
     kept = ("method", "chosen", "best_step", "train", "validation", "seconds")
     print(json.dumps({"out": str(options.out), **{name: report[name] for name in kept}}, ensure_ascii=False))
     return 0

@@ -9,7 +9,7 @@ from typing import Literal
 from jaxalign.cli import flags
 from jaxalign.cli.prompt_file import read_lines
 from jaxalign.cli.runtime import output, progress
-from jaxalign.cli.steering import Steering, guidance_of, load_model
+from jaxalign.cli.steering import Steering, guidance_of, load_model, settings
 from jaxalign.errors import InputError
 
 
@@ -38,6 +38,9 @@ class Options(Steering):
 
     temperature: float | None = None
     """0 is greedy, and the default without --best-of."""
+
+    selection: tuple[str, ...] = ()
+    """A selection of a plugin in the place of greedy and of sampling: its name, then its settings as name=value."""
 
     seed: int = 0
     """Of the draws; a prompt's draws depend on the seed and its place in the file alone."""
@@ -71,6 +74,13 @@ def main(arguments: Sequence[str]) -> int:
     else:
         lines = read_lines(options.prompts, [("prompt", "ids")])  # type: ignore[arg-type]
         prompts = [line.get("prompt", line.get("ids")) for line in lines]
+    selection = None
+    if options.selection:
+        from jaxalign import plugins
+        from jaxalign.decoding.registry import make_selection
+
+        plugins.load(options.plugins)
+        selection = make_selection(options.selection[0], **settings(options.selection[1:]))
     lm = load_model(options)
     guidance = guidance_of(options, lm)
     from jaxalign.decoding.best_of import BestOf
@@ -87,6 +97,7 @@ def main(arguments: Sequence[str]) -> int:
             lm,
             prompts,  # type: ignore[arg-type]
             guidance=guidance,
+            selection=selection,
             max_new_tokens=options.max_new_tokens,
             top_k=options.top_k,
             top_p=options.top_p,

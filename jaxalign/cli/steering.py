@@ -1,7 +1,8 @@
 """What `generate` and `score` share: the model, and the guidance that the flags describe."""
 
+import contextlib
 import dataclasses
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,11 +33,17 @@ class Steering:
     user: str | None = None
     """Whose reward of --rewards guides."""
 
+    guidance: tuple[str, ...] = ()
+    """A guidance of a plugin: its name, then its settings as name=value."""
+
     weight: float = 1.0
-    """w: how much a unit of reward counts against a nat of log-probability."""
+    """w: how much a unit of reward counts against a nat of log-probability; multiplies that of --guidance."""
 
     clip: float | None = None
     """Rewards are clipped to plus or minus this bound before they are weighted."""
+
+    plugins: tuple[Path, ...] = ()
+    """Python files that add guidances, selections or reward models; installed packages that do need no naming."""
 
     batch_size: int = 8
     """Rows that are computed together."""
@@ -46,10 +53,20 @@ class Steering:
 
 
 def load_model(options: Steering) -> Any:
-    """The language model, with compiled programs kept on disk between runs."""
-    from jaxalign import models
+    """The language model, with compiled programs kept on disk between runs.
+
+    Raises:
+      InputError: a plugin that fails, or a guidance that there is not; before anything is loaded.
+    """
+    from jaxalign import models, plugins
     from jaxalign.cli.runtime import use_compilation_cache
 
+    plugins.load(options.plugins)
+    if options.guidance:
+        from jaxalign.decoding.registry import GUIDANCES
+
+        GUIDANCES.find(options.guidance[0])
+        settings(options.guidance[1:])
     use_compilation_cache()
     return models.load(options.model, dtype=options.dtype, layers=options.layers)
 
@@ -60,8 +77,10 @@ def guidance_of(options: Steering, lm: Any) -> Any:
     Raises:
       InputError: flags that contradict each other, a file that is not a vector of the model's width, an unknown user.
     """
-    if options.reward_head is not None and options.rewards is not None:
-        raise InputError("give --reward-head or --rewards, not both")
+    given = {"--reward-head": options.reward_head, "--rewards": options.rewards, "--guidance": options.guidance or None}
+    given = [flag for flag, value in given.items() if value is not None]
+    if len(given) > 1:
+        raise InputError(f"give {' or '.join(given)}, not both")
     if (options.rewards is None) != (options.user is None):
         raise InputError("--rewards and --user go together: a folder, and whose reward of it guides")
     if options.reward_head is not None:
@@ -70,16 +89,39 @@ def guidance_of(options: Steering, lm: Any) -> Any:
         guidance = RewardHead.linear(_vector(options.reward_head, lm.config.hidden_size), weight=options.weight)
     elif options.rewards is not None:
         guidance = _fitted(options.rewards, str(options.user), options.weight, lm)
+    elif options.guidance:
+        from jaxalign.decoding.registry import make_guidance
+
+        guidance = make_guidance(options.guidance[0], lm, **settings(options.guidance[1:]))
+        guidance = dataclasses.replace(guidance, weight=options.weight * guidance.weight)
     else:
         return None
     return guidance if options.clip is None else dataclasses.replace(guidance, clip=options.clip)
+
+
+def settings(assignments: Sequence[str]) -> dict[str, Any]:
+    """Settings of a plugin's guidance or selection from "name=value": numbers, true and false, or else text.
+
+    Raises:
+      InputError: one is not name=value.
+    """
+    from jaxalign.cli.fit import split_assignment
+
+    def value(text: str) -> Any:
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        for kind in (int, float):
+            with contextlib.suppress(ValueError):
+                return kind(text)
+        return text
+
+    return {name: value(text) for name, text in map(split_assignment, assignments)}
 
 
 def _fitted(folder: Path, user: str, weight: float, lm: Any) -> Any:
     """The guidance by a fitted reward model of one user."""
     import jax
 
-    from jaxalign.cli.fit import REPORT
     from jaxalign.decoding.guidance import RewardHead
     from jaxalign.rewards import export
     from jaxalign.rewards.tuning import export as tuned
@@ -89,9 +131,7 @@ def _fitted(folder: Path, user: str, weight: float, lm: Any) -> Any:
     model = export.load(folder, lm.fingerprint)
     row = model.index(user)
     users = jax.tree.map(lambda leaf: np.asarray(leaf)[row : row + 1], model.user_params)
-    # A model that another program wrote has no note of how its texts were pooled: the last token, as most are.
-    note = folder / REPORT
-    pooling = json.loads(note.read_text())["pooling"] if note.is_file() else "last"
+    pooling = export.pooling_of(folder)
     return RewardHead(function=model.reward, shared=model.shared, users=users, weight=weight, pooling=pooling)
 
 

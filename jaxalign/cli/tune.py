@@ -1,8 +1,8 @@
 """`jaxalign tune`: a reward model that tunes the language model, with LoRA or in full, from preference pairs."""
 
+import dataclasses
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,12 +10,13 @@ from jaxalign.cli import flags
 from jaxalign.cli.fit import assignment
 from jaxalign.cli.runtime import progress
 from jaxalign.errors import InputError
+from jaxalign.tracking import Tracker
 
 REPORT = "tune_report.json"
 """What `tune` writes beside the model: how training went."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """Fits a reward model whose language model is trained with it, and writes it to a folder.
 
@@ -98,6 +99,9 @@ class Options:
     merged: Path | None = None
     """Also write the tuned language model, adapters merged, as a Hugging Face folder."""
 
+    track: tuple[Tracker, ...] = ()
+    """Also write the curves for TensorBoard (OUT/tensorboard) or Weights & Biases; each is an extra of jaxalign."""
+
     overwrite: bool = False
     """Replace a reward model that is in the folder."""
 
@@ -115,13 +119,14 @@ def main(arguments: Sequence[str]) -> int:
 
     from contextlib import nullcontext
 
-    from jaxalign import models
+    from jaxalign import models, tracking
     from jaxalign.cli.runtime import use_compilation_cache
     from jaxalign.files import write_json
     from jaxalign.rewards import tuning
     from jaxalign.rewards.checkpoint import Checkpoints
     from jaxalign.rewards.tuning import export
 
+    tracking.check(options.track)
     method = tuning.make(options.method, **dict(assignment(text) for text in options.set))
     backbone = {
         "lora": lambda: tuning.Lora(options.rank, options.alpha),
@@ -169,6 +174,8 @@ def main(arguments: Sequence[str]) -> int:
     report = result.report.as_json()
     judged = tuning.evaluate(result.model, lm, test, batch_size=2 * options.micro_batch).as_json() if test else None
     write_json(options.out / REPORT, {**report, "test": judged})
+    told = {"name": options.out.name, "config": dataclasses.asdict(options)}
+    tracking.write(options.track, options.out, **told, points=tracking.tune_points(report))
     if options.merged is not None:
         export.save_language_model(result.model, lm, options.merged)
     kept = ("method", "pairs", "dropped", "trained", "best_step", "validation", "seconds")

@@ -5,12 +5,16 @@ import re
 from pathlib import Path
 from typing import Literal
 
+from jaxalign import plugins, tracking
+from jaxalign.data.sources.registry import SOURCES
 from jaxalign.errors import InputError
+from jaxalign.metrics.measures import MEASURES
 from jaxalign.rewards.features import Pooling
+from jaxalign.rewards.registry import METHODS as REWARD_MODELS
+from jaxalign.tracking import Tracker
 
-Source = Literal[
-    "simulated", "preferences", "completions", "ukp", "acl_titles", "tldr", "prism", "lamp4", "lamp5", "lamp7"
-]
+FILES = ("preferences", "completions")
+"""Values of `source` that stand for a file of rows."""
 METHODS = ("bt", "per_user", "user_embedding", "lore", "pref", "pal", "vpl", "mrm", "gpo", "drm")
 
 
@@ -30,10 +34,14 @@ class Experiment:
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the language model's parameters and hidden states."""
 
+    plugins: tuple[Path, ...] = ()
+    """Python files that add reward models, data sources or measures; installed packages that do need no naming."""
+
     # Data.
 
-    source: Source = "simulated"
-    """Where preferences come from: `simulated` users, a file of `preferences` or `completions`, or a published set."""
+    source: str = "simulated"
+    """Where preferences come from: `simulated` users, a file of `preferences` or `completions`, a published set (ukp,
+    acl_titles, tldr, prism, lamp4, lamp5, lamp7), or a data source of a plugin."""
 
     data: Path | None = None
     """The file or folder of `source`. With `simulated`: preferences, or a UKPConvArg1 folder, to use instead."""
@@ -126,6 +134,9 @@ class Experiment:
     guided_in_context: bool = True
     """Also guides the first of `in_context` with the reward model that validation picks."""
 
+    measures: tuple[str, ...] = ()
+    """Measures of texts that plugins add, beside those that are always there."""
+
     margin: float = 0.02
     """Differences of accuracy or ROUGE below it count as none."""
 
@@ -140,6 +151,10 @@ class Experiment:
     mesh: str = ""
     """Devices, as users=4,model=2; all over `users` where it is empty."""
 
+    track: tuple[Tracker, ...] = ()
+    """Also write the config, final numbers and fits for TensorBoard (OUT/tensorboard) or Weights & Biases; each is an
+    extra of jaxalign."""
+
     out: Path | None = None
     """Folder of results; default results/NAME."""
 
@@ -149,16 +164,18 @@ class Experiment:
         return self.out or Path("results") / self.name
 
     def check(self) -> None:
-        """Refuses a config that cannot work, before anything is loaded.
+        """Refuses a config that cannot work, before anything is loaded but its plugins.
 
         Raises:
           InputError: names the field and the mend.
         """
         from jaxalign.rewards import make
 
+        tracking.check(self.track)
+        plugins.load(self.plugins)
         if not self.methods:
             raise InputError("methods is empty: name at least one reward model; `jaxalign methods` lists them")
-        for field in ("methods", "weights", "top_ks", "in_context", "shots", "rejected"):
+        for field in ("methods", "weights", "top_ks", "in_context", "shots", "rejected", "plugins", "measures"):
             values = getattr(self, field)
             if len(set(values)) != len(values):
                 raise InputError(f"{field} = {values}: a value is named twice")
@@ -166,6 +183,10 @@ class Experiment:
             make(name)
         for name in self.in_context:
             parse_in_context(name, self)
+        for name in self.measures:
+            MEASURES.find(name)
+        if self.source not in ("simulated", *FILES):
+            SOURCES.find(self.source)
         if not self.rejected or set(self.rejected) - {"lm_sample", "other_user"}:
             raise InputError(f"rejected = {self.rejected}: name lm_sample, other_user, or both")
         at_least_one = ("min_pairs", "response_tokens", "batch_size", "prompts", "pairs_per_user", "users", "limit")
@@ -177,6 +198,13 @@ class Experiment:
             raise InputError(f"responses = {self.responses}: users choose between at least 2")
         if self.source != "simulated" and self.data is None:
             raise InputError(f"source = {self.source} needs data: give --data with its file or folder")
+
+    def plugin_versions(self) -> dict[str, str]:
+        """What results depend on beside jaxalign: every file in `plugins` with its SHA-256, and the installed packages
+        that add a method, source or measure that is named here, with their versions."""
+        used = [(REWARD_MODELS, name) for name in self.methods] + [(MEASURES, name) for name in self.measures]
+        added = [registry.plugin(name) for registry, name in [*used, (SOURCES, self.source)]]
+        return {plugin.name: plugin.version for plugin in [*plugins.load(self.plugins), *added] if plugin is not None}
 
 
 _IN_CONTEXT = re.compile(r"(in_context|in_context_others|graded)_(random|recent|bm25)_([1-9]\d*)")

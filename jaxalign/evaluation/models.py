@@ -18,7 +18,7 @@ from jaxalign.evaluation.task import Task
 from jaxalign.metrics.accuracy import PairCounts, count
 from jaxalign.progress import Progress
 from jaxalign.rewards import adapt, fit, make
-from jaxalign.rewards.export import ARRAYS, CONFIG, load, save
+from jaxalign.rewards.export import ARRAYS, CONFIG, REPORT, load, save, save_report
 from jaxalign.rewards.features import TextFeatures, pair_blocks
 from jaxalign.rewards.protocol import RewardModel
 from jaxalign.rewards.scoring import evaluate, pair_rewards
@@ -102,16 +102,17 @@ def prepare(
 def _fitted(
     name: str, blocks: Blocks, experiment: Experiment, backbone: Mapping[str, str], folder: RunFolder
 ) -> RewardModel:
-    files = [f"models/{name}/{file}" for file in (CONFIG, ARRAYS)]
+    files = [f"models/{name}/{file}" for file in (CONFIG, ARRAYS, REPORT)]
     place = folder.path / "models" / name
     if all(folder.finished(file) for file in files):
         return load(place, backbone)
-    model = fit(make(name), blocks.train, blocks.choose, seeds=(experiment.seed,), backbone=backbone).model
+    result = fit(make(name), blocks.train, blocks.choose, seeds=(experiment.seed,), backbone=backbone)
     if not distributed.process_index():
         shutil.rmtree(place, ignore_errors=True)  # damaged, or half of it
-        save(model, place)
+        save(result.model, place)
+        save_report(place, experiment.pooling, report=result.report.as_json())
         folder.adopt(*files)
-    return model
+    return result.model
 
 
 def joined(one: RewardModel, two: RewardModel) -> RewardModel:

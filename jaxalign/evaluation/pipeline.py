@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxalign import tracking
 from jaxalign.data.prompts import Prompt, identity
 from jaxalign.data.splits import row_key
 from jaxalign.evaluation import accuracies, distributed, quality, sources
@@ -34,6 +35,7 @@ from jaxalign.evaluation.writing import in_context_prompts, jobs_of, write
 from jaxalign.files import cache_dir, remove_leftovers
 from jaxalign.models.language_model import LanguageModel
 from jaxalign.progress import Progress, silent
+from jaxalign.rewards.export import REPORT
 from jaxalign.rewards.features import TextFeatures, chat_prompt, extract
 from jaxalign.rewards.protocol import RewardModel
 
@@ -73,7 +75,7 @@ def run(experiment: Experiment, lm: LanguageModel, progress: Progress = silent, 
 
 
 def _run(experiment: Experiment, lm: LanguageModel, progress: Progress, mesh: Mesh | None) -> Results:
-    folder = RunFolder(experiment.folder, experiment)
+    folder = RunFolder(experiment.folder, experiment, experiment.plugin_versions())
     if mesh is None:  # on a mesh the parameters stay as they were put there
         lm = lm.reader
     task, origin = sources.load(experiment, lm, progress, cache_dir() / "samples")
@@ -98,7 +100,7 @@ def _run(experiment: Experiment, lm: LanguageModel, progress: Progress, mesh: Me
     in_context = _in_context_pairs(experiment, lm, task, features, folder, digest, progress)
     accuracies.add_in_context(table, in_context, experiment)
     generations = _write(experiment, lm, task, models, choices, table, folder, digest, progress)
-    quality.add_quality(table, generations, experiment.top_ks[0])
+    quality.add_quality(table, generations, experiment.top_ks[0], experiment.measures)
 
     without = list(dict.fromkeys(row["method"] for row in generations if row["kind"] in ("in_context", "graded")))
     parameters = float(sum(np.prod(leaf.shape) for leaf in jax.tree.leaves(lm.params)))
@@ -115,6 +117,9 @@ def _run(experiment: Experiment, lm: LanguageModel, progress: Progress, mesh: Me
     page = folder.path / "report.html"
     if not distributed.process_index():
         page = report.write(folder.path)
+        fits = (folder.read(f"models/{name}/{REPORT}")["report"] for name in models)
+        points = tracking.run_points(table.rows, fits)
+        tracking.write(experiment.track, folder.path, name=experiment.name, config=folder.config, points=points)
     return Results(folder.path, table.rows, generations, selection, page)
 
 
@@ -310,7 +315,9 @@ def _write(
             part = [jobs[place] for place in shard.places]
             shards.save(shard, list(write(lm, task.targets, part, roster, experiment, done)))
         rows = shards.merged()
-    rows = quality.measure(task, lm, rows, cache_dir() / "features", max(1, experiment.batch_size // 4), progress)
+    batch_size = max(1, experiment.batch_size // 4)
+    kept = cache_dir() / "features"
+    rows = quality.measure(task, lm, rows, kept, batch_size, progress, more=experiment.measures)
     folder.write_lines("generations.jsonl", rows)
     return rows
 

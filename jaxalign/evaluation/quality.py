@@ -11,6 +11,7 @@ from jaxalign.evaluation.accuracies import label_of
 from jaxalign.evaluation.in_context import preferred
 from jaxalign.evaluation.table import Table
 from jaxalign.evaluation.task import Task
+from jaxalign.metrics import measures
 from jaxalign.metrics.quality import CORPUS_MEASURES, TEXT_MEASURES, corpus_quality, text_quality
 from jaxalign.metrics.similarity import cosine
 from jaxalign.metrics.style import style_distance
@@ -30,9 +31,14 @@ def measure(
     cache: Path,
     batch_size: int,
     progress: Progress = silent,
+    more: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Rows of `generations.jsonl` with their `quality`, a dictionary from measure to number or None."""
-    style = _Style(task)
+    """Rows of `generations.jsonl` with their `quality`, a dictionary from measure to number or None.
+
+    `more` names measures of plugins.
+    """
+    histories = _histories(task)
+    style = _Style(histories)
     similar = _similarities(lm, rows, cache, batch_size, progress)
     measured = []
     for row, similarity in zip(rows, similar, strict=True):
@@ -42,19 +48,25 @@ def measure(
         if task.simulated is not None:
             quality["true_utility"] = float(task.simulated.reward(row["user"], [row["text"]])[0])
         quality |= {name: row[name] for name in ("own_reward", "changed") if row[name] is not None}
+        quality |= {name: measures.value(name, row, histories.get(row["user"], [])) for name in more}
         measured.append({**row, "quality": quality})
     return measured
+
+
+def _histories(task: Task) -> dict[str, list[str]]:
+    """By user, the texts that they wrote or chose in training groups."""
+    own: dict[str, list[str]] = {}
+    for row in task.history:
+        own.setdefault(row.user, []).append(preferred(row))
+    return own
 
 
 class _Style:
     """Distance of a text from the user's own history, in deviations over all users' texts."""
 
-    def __init__(self, task: Task):
-        own: dict[str, list[str]] = {}
-        for row in task.history:
-            own.setdefault(row.user, []).append(preferred(row))
-        self._tables = {user: attribute_table(sorted(set(texts))) for user, texts in own.items()}
-        everything = sorted({text for texts in own.values() for text in texts})
+    def __init__(self, histories: Mapping[str, Sequence[str]]):
+        self._tables = {user: attribute_table(sorted(set(texts))) for user, texts in histories.items()}
+        everything = sorted({text for texts in histories.values() for text in texts})
         self._standardiser = Standardiser.of(attribute_table(everything)) if everything else None
 
     def __call__(self, user: str, text: str) -> float | None:
@@ -90,13 +102,14 @@ def _similarities(
     return found
 
 
-def add_quality(table: Table, rows: Sequence[Mapping[str, Any]], top_k: int) -> None:
-    """Means over users of every measure, by method and group, and the measures of all texts together."""
+def add_quality(table: Table, rows: Sequence[Mapping[str, Any]], top_k: int, more: Sequence[str] = ()) -> None:
+    """Means over users of every measure (and of those named in `more`), by method and group, and the measures of all
+    texts together."""
     for method, group in sorted({(row["method"], row["group"]) for row in rows}):
         own = [row for row in rows if (row["method"], row["group"]) == (method, group)]
         users = sorted({row["user"] for row in own})
         weight = own[0]["weight"]
-        for name in MEASURES:
+        for name in (*MEASURES, *more):
             values, counts = np.full(len(users), np.nan), np.zeros(len(users))
             for place, user in enumerate(users):
                 known = [row["quality"].get(name) for row in own if row["user"] == user]

@@ -24,21 +24,28 @@ log = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 2
 CHECKSUMS = "checksums.json"
-# They say where results go and how they are computed, and change none.
-_NOT_RESULTS = ("out", "mesh")
+# They say where results go and how they are computed, and change none; of plugins the content counts.
+_NOT_RESULTS = ("out", "mesh", "track", "plugins")
 
 
 class RunFolder:
     """Results of one config; a folder of another config is refused."""
 
-    def __init__(self, path: Path, config: Any):
+    def __init__(self, path: Path, config: Any, plugins: Mapping[str, str] | None = None):
         """Opens or makes the folder.
+
+        Args:
+          path: of the folder.
+          config: a dataclass, whose fields are kept.
+          plugins: name and version (or SHA-256) of all that adds something that the config uses.
 
         Raises:
           InputError: it belongs to another config; the message shows the fields that differ.
         """
         self.path = path
         values = {k: _plain(v) for k, v in dataclasses.asdict(config).items() if k not in _NOT_RESULTS}
+        if plugins:
+            values["plugins"] = dict(plugins)
         file = path / "config.json"
         if file.is_file():
             old = _read_config(file)

@@ -40,7 +40,8 @@ def select(
         return None
     forms = sorted({label for label, _, _ in table.values if label.startswith(f"{POLICY} ")})
     texts = [name for name in _TEXT_MEASURES if known(name, candidates)]
-    targets = [POLICY, *forms, *texts, *(name for name in _MORE_TARGETS if known(name, candidates))]
+    more = (*_MORE_TARGETS, *experiment.measures)
+    targets = [POLICY, *forms, *texts, *(name for name in more if known(name, candidates))]
     text_measure = texts[0] if texts else None
     criteria = [RM, f"validation {RM}", f"validation {POLICY}"]
     if text_measure is not None:

@@ -10,28 +10,15 @@ from jaxalign.data.prompts import Prompt, identity
 from jaxalign.data.reader import load_completions, load_preferences
 from jaxalign.data.sample_cache import SampleCache
 from jaxalign.data.simulated import STYLES, SimulatedUsers, load_prompts
-from jaxalign.data.sources import acl, lamp, prism, tldr, ukp
-from jaxalign.data.sources.source import Source
+from jaxalign.data.sources.registry import SOURCES, rows
 from jaxalign.data.splits import digest
 from jaxalign.decoding import generate
 from jaxalign.errors import DataError
-from jaxalign.evaluation.experiment import Experiment
+from jaxalign.evaluation.experiment import FILES, Experiment
 from jaxalign.evaluation.task import Task, from_completions, from_preferences
 from jaxalign.models.language_model import LanguageModel
 from jaxalign.progress import Progress
 from jaxalign.rewards.features import chat_prompt
-
-_PUBLISHED: dict[str, tuple[Source, Any]] = {
-    "ukp": (ukp.SOURCE, ukp.preferences),
-    "tldr": (tldr.SOURCE, tldr.preferences),
-    "prism": (prism.SOURCE, prism.preferences),
-    "acl_titles": (acl.SOURCE, acl.completions),
-    **{
-        f"lamp{number}": (lamp.TASKS[number].source, lambda path, n=number: lamp.completions(path, n))
-        for number in (4, 5, 7)
-    },
-}
-_OWN_TEXTS = ("completions", "acl_titles", "lamp4", "lamp5", "lamp7")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,21 +50,22 @@ def load(
     kind = experiment.source
     if kind == "simulated":
         kind = "ukp" if path.is_dir() else "preferences"
-    if kind in _PUBLISHED:
-        source, read = _PUBLISHED[kind]
-        rows: list[Any] = list(read(path))
-        origin = Origin(source.title, source.licence)
-        notes: Sequence[str] = (source.description,)
+    notes: Sequence[str] = ()
+    if kind in FILES:
+        own_texts = kind == "completions"
+        read: list[Any] = load_completions(path) if own_texts else load_preferences(path)
+        origin = Origin(path.name, None)
     else:
-        rows = load_completions(path) if kind == "completions" else load_preferences(path)
-        origin, notes = Origin(path.name, None), ()
-    if kind not in _OWN_TEXTS:
-        return from_preferences(rows, experiment, notes=notes), origin
+        found = SOURCES.find(kind)
+        own_texts, read = found.own_texts, rows(kind, path)
+        origin, notes = Origin(found.source.title, found.source.licence), (found.source.description,)
+    if not own_texts:
+        return from_preferences(read, experiment, notes=notes), origin
 
     def sample(prompts: list[Prompt]) -> list[str]:
         return ["word"] * len(prompts) if stand_in else write(experiment, lm, prompts)
 
-    task = from_completions(rows, experiment, sample, sampler(experiment, lm), cache, notes, progress)
+    task = from_completions(read, experiment, sample, sampler(experiment, lm), cache, notes, progress)
     return task, origin
 
 

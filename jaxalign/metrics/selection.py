@@ -21,6 +21,7 @@ from jaxalign.errors import InputError
 from jaxalign.metrics import claims
 from jaxalign.metrics.bootstrap import RESAMPLES, Difference, in_canonical_order, paired_difference
 from jaxalign.metrics.equivalence import equivalence
+from jaxalign.metrics.measures import lower_is_better
 from jaxalign.metrics.quality import LOWER_IS_BETTER
 from jaxalign.metrics.rank_correlation import RankCorrelation, rank_correlation
 from jaxalign.metrics.regret import Regret, highest, selection_regret
@@ -65,7 +66,7 @@ class Setting:
 
 
 def _sign(label: str) -> float:
-    return -1.0 if LOWER_IS_BETTER.intersection(label.split()) else 1.0
+    return -1.0 if (LOWER_IS_BETTER | lower_is_better()).intersection(label.split()) else 1.0
 
 
 @dataclasses.dataclass(frozen=True)

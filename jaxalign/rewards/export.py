@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,8 @@ from jaxalign.rewards.registry import describe, rebuild
 FORMAT = 1
 """Version of the folder's layout."""
 CONFIG, ARRAYS = "reward_model.json", "reward_model.safetensors"
+REPORT = "fit_report.json"
+"""Beside a model: which hidden state it reads of a text, and how its fit went."""
 
 
 def flatten(tree: Tree, prefix: str) -> dict[str, np.ndarray]:
@@ -68,6 +70,29 @@ def save(model: RewardModel, folder: Path, *, overwrite: bool = False) -> None:
     if folder.exists():
         shutil.rmtree(folder)
     folder.with_name(folder.name + ".new").rename(folder)
+
+
+def save_report(folder: Path, pooling: str, **told: Any) -> None:
+    """Notes beside a saved model which hidden state it reads (`last` or `mean`), and what else is told."""
+    write_json(Path(folder) / REPORT, {"pooling": pooling, **told})
+
+
+def pooling_of(folder: Path) -> Literal["last", "mean"]:
+    """Which hidden state a saved model reads: `last` where nothing is noted, as by a program of somebody else's.
+
+    Raises:
+      ModelError: the note is damaged.
+    """
+    file = Path(folder) / REPORT
+    if not file.is_file():
+        return "last"
+    try:
+        pooling = json.loads(file.read_text(encoding="utf-8"))["pooling"]
+        if pooling not in ("last", "mean"):
+            raise ValueError(f"pooling {pooling!r}")
+        return pooling
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{file} is damaged ({error}). Fit the model again.") from error
 
 
 def load(folder: Path, backbone: Mapping[str, str] | None = None) -> RewardModel:

@@ -38,6 +38,7 @@ class FitReport:
       validation: evaluation on the validation pairs, or None.
       train_loss: `[seeds, steps]` objective at each step of the chosen combination; NaN after early stopping.
       validation_loss: `[seeds, evaluations]`, every `eval_every` steps from step 0; NaN after early stopping.
+      eval_every: steps between two of them.
       seeds: the seeds; one where the method does not use them.
       seconds: wall time, compilation included.
     """
@@ -50,6 +51,7 @@ class FitReport:
     validation: Evaluation | None
     train_loss: np.ndarray
     validation_loss: np.ndarray
+    eval_every: int
     seeds: tuple[int, ...]
     seconds: float
 
@@ -208,6 +210,7 @@ def fit(
         validation=judged,
         train_loss=record["train"][list(rows)],
         validation_loss=record["validation"][list(rows)],
+        eval_every=eval_every,
         seeds=seeds,
         seconds=time.perf_counter() - began,
     )

@@ -1,19 +1,16 @@
-"""Reward models by name: the built-in ones, and those of other packages (entry points of the group
-`jaxalign.rewards`)."""
+"""Reward models by name: the built-in ones, and those that plugins add."""
 
 import dataclasses
 import difflib
 import functools
 import importlib
 import math
-from importlib.metadata import entry_points
 from typing import Any
 
 from jaxalign.errors import InputError
+from jaxalign.plugins import Registry
 from jaxalign.rewards.losses import LOSSES
 from jaxalign.rewards.protocol import Method
-
-GROUP = "jaxalign.rewards"
 
 _BUILT_IN = {
     "reference": "reference:Reference",
@@ -33,7 +30,15 @@ _BUILT_IN = {
 TUNED = ("bt_tuned", "arm", "personal_arm", "p_dpo")
 """Methods that tune the language model instead of reading cached features; see `jaxalign.rewards.tuning`."""
 
-_added: dict[str, type[Method]] = {}
+
+def _built_in(place: str) -> type[Method]:
+    module, kind = place.split(":")
+    return getattr(importlib.import_module(f"jaxalign.rewards.methods.{module}"), kind)
+
+
+METHODS: Registry[type[Method]] = Registry(
+    "reward model", {name: functools.partial(_built_in, place) for name, place in _BUILT_IN.items()}, reserved=TUNED
+)
 
 
 def register(kind: type[Method]) -> type[Method]:
@@ -42,21 +47,13 @@ def register(kind: type[Method]) -> type[Method]:
     Raises:
       InputError: another class has that name.
     """
-    known = _added.get(kind.name)
-    if kind.name in _BUILT_IN or (known is not None and known is not kind):
-        raise InputError(f"There is a reward model '{kind.name}' already. Give the new one another name.")
-    _added[kind.name] = kind
+    METHODS.add(kind.name, kind)
     return kind
-
-
-@functools.cache
-def _plugins() -> dict[str, Any]:
-    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def names() -> tuple[str, ...]:
     """The names of all methods: built-in ones in the order of the documentation, then others."""
-    return tuple(dict.fromkeys([*_BUILT_IN, *_added, *_plugins()]))
+    return METHODS.names()
 
 
 def find(name: str) -> type[Method]:
@@ -65,18 +62,9 @@ def find(name: str) -> type[Method]:
     Raises:
       InputError: no method has that name.
     """
-    if name in _BUILT_IN:
-        module, kind = _BUILT_IN[name].split(":")
-        return getattr(importlib.import_module(f"jaxalign.rewards.methods.{module}"), kind)
-    if name in _added:
-        return _added[name]
-    if name in _plugins():
-        return _plugins()[name].load()
     if name in TUNED:
         raise InputError(f"'{name}' tunes the language model: fit it with `jaxalign tune`, or jaxalign.rewards.tuning.")
-    near = difflib.get_close_matches(name, names(), n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    raise InputError(f"There is no reward model '{name}'.{hint} Known: {', '.join(names())}.")
+    return METHODS.find(name)
 
 
 def make(name: str, **hyper: Any) -> Method:

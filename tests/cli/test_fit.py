@@ -113,7 +113,7 @@ def test_methods_are_listed_and_described(capsys):
     assert all(name in text for name in ("reference", "per_user", "gpo"))
     assert cli.main(["methods", "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {"name", "hyper", "loss", "summary", "cost", "grid"} == lines[0].keys()
+    assert {"name", "hyper", "loss", "summary", "cost", "grid", "from"} == lines[0].keys()
     assert cli.main(["methods", "--name", "lore"]) == 0
     assert "arXiv 2504.14439" in capsys.readouterr().out
     assert cli.main(["methods", "--name", "nothing"]) == 2

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import json
+import sys
+import types
 from pathlib import Path
 
 import jax
@@ -226,7 +228,12 @@ def test_one_method_only_has_no_tau(undisturbed):
 
 
 def test_the_command(undisturbed, folder, tmp_path, capsys, monkeypatch):
-    """`run` gives what Python gives; a dry run writes nothing; a fitted model of the run guides `generate`."""
+    """`run` gives what Python gives, and tells trackers; a dry run writes nothing; a fitted model of the run guides
+    `generate`."""
+    told = []
+    writer = types.SimpleNamespace(add_text=lambda *_: None, add_scalar=lambda *point: told.append(point))
+    fake = types.SimpleNamespace(SummaryWriter=lambda place: contextlib.nullcontext(writer))
+    monkeypatch.setitem(sys.modules, "tensorboardX", fake)
     monkeypatch.setattr("jaxalign.cli.run.use_compilation_cache", lambda: None)
     monkeypatch.setattr("jaxalign.cli.generate.use_compilation_cache", lambda: None, raising=False)
     _, results = undisturbed
@@ -238,7 +245,17 @@ def test_the_command(undisturbed, folder, tmp_path, capsys, monkeypatch):
     assert main([*asked, "--dry-run"]) == 0
     assert "policies judged" in capsys.readouterr().out
     assert not (tmp_path / "ran").exists()
-    assert main(asked) == 0
+    assert main([*asked, "--track", "tensorboard"]) == 0
+    numbers = {(name, step): value for name, value, step in told}
+    assert len(numbers) == len(told)  # each by a name of its own
+    (row,) = [
+        row
+        for row in results.metrics
+        if (row["measure"], row["method"], row["group"], row["average"]) == ("rm_accuracy", "bt", "unseen", "macro")
+        and row["shots"] == 2
+    ]
+    assert numbers["rm_accuracy/unseen/bt/shots", 2] == row["value"]
+    assert ("fit/per_user/train_loss", 0) in numbers
     printed = capsys.readouterr().out
     for word in ("RM accuracy", "plain", "longer", "Deploy:", "report.html"):
         assert word in printed

@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "new_reward_model.md"
 
 @pytest.fixture
 def tutorial(monkeypatch):
-    monkeypatch.setattr(registry, "_added", {})
+    monkeypatch.setattr(registry.METHODS, "added", {})
     code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL))
     names: dict = {"__name__": "tutorial"}
     exec(compile(code, str(PAGE), "exec"), names)

@@ -22,22 +22,6 @@ def test_wrong_names_get_a_hint():
         rewards.make("lore", rnak=3)
 
 
-def test_another_package_adds_a_method_by_entry_point(monkeypatch):
-    class Point:
-        name = "mine"
-
-        def load(self):
-            return BradleyTerryHead
-
-    monkeypatch.setattr(registry, "entry_points", lambda group: [Point()] if group == "jaxalign.rewards" else [])
-    registry._plugins.cache_clear()
-    try:
-        assert "mine" in rewards.names()
-        assert registry.find("mine") is BradleyTerryHead
-    finally:
-        registry._plugins.cache_clear()
-
-
 def test_register_refuses_a_name_that_is_taken():
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Other(BradleyTerryHead):

@@ -2,11 +2,13 @@
 
 import hashlib
 import importlib
+import types
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+from jaxalign.data.sources.registry import SOURCES, rows
 from jaxalign.data.sources.source import Download, Source
 from jaxalign.errors import DataError, DownloadError, InputError
 from jaxalign.files import cache_dir, sha256
@@ -28,7 +30,7 @@ def prepare(name: str, *, data: str | Path | None = None, data_dir: str | Path |
     """A prepared builder of the source `name`; what is prepared already from the same files is used as it is.
 
     Args:
-      name: one of `NAMES`.
+      name: one of `NAMES`, or a data source that a plugin adds.
       data: the folder with the source's files (for `preference_jsonl` also a file); None: they are downloaded, where
         the source has a pinned download.
       data_dir: where the prepared data sets are kept; None: in jaxalign's cache folder.
@@ -41,16 +43,15 @@ def prepare(name: str, *, data: str | Path | None = None, data_dir: str | Path |
       DataError: the folder has not the files that the source needs, or one of them breaks its layout.
       DownloadError: nothing can be downloaded, or it did not arrive as published.
     """
-    if name not in _CLASSES:
-        raise InputError(f"There is no source '{name}'. The sources are {', '.join(NAMES)}.")
-    module, class_name = _CLASSES[name].split(":")
-    builder_class = getattr(importlib.import_module(f"jaxalign.data.builders.{module}"), class_name)
+    builder_class = _builder_class(name)
     source: Source = builder_class.SOURCE
     folder = _downloaded(source) if data is None else Path(data)
     files = [folder] if folder.is_file() else _files(source, folder)
     # A folder of its own for each content: other files must not be answered from what was prepared before.
     kept = Path(data_dir) if data_dir is not None else cache_dir() / "tfds"
-    builder = builder_class(data=folder, data_dir=str(kept / _fingerprint(files)))
+    plugin = SOURCES.plugin(name)
+    fingerprint = _fingerprint(files, "" if plugin is None else plugin.version)
+    builder = builder_class(data=folder, data_dir=str(kept / fingerprint))
     builder.download_and_prepare()
     return builder
 
@@ -75,8 +76,29 @@ def _files(source: Source, folder: Path) -> list[Path]:
     return sorted(path for pattern in layout for path in folder.glob(pattern))
 
 
-def _fingerprint(files: list[Path]) -> str:
+def _builder_class(name: str) -> Any:
+    if name in _CLASSES:
+        module, class_name = _CLASSES[name].split(":")
+        return getattr(importlib.import_module(f"jaxalign.data.builders.{module}"), class_name)
+    found = SOURCES.find(name)
+    from jaxalign.data.builders.base import COMPLETION, PREFERENCE, SourceBuilder
+
+    # Not registered with TFDS: a plugin may be read again after a change, and TFDS keeps the first class of a name.
+    content = {
+        "__module__": __name__,
+        "__doc__": f"{found.source.title}, of a plugin.",
+        "name": name,
+        "SOURCE": found.source,
+        "FEATURES": COMPLETION if found.own_texts else PREFERENCE,
+        "rows": lambda self, path: rows(name, path),
+    }
+    return types.new_class(name, (SourceBuilder,), {"skip_registration": True}, lambda space: space.update(content))
+
+
+def _fingerprint(files: list[Path], reader: str) -> str:
+    """Of the files, and of the `reader` where it is none of jaxalign's."""
     parts = [f"{path.name} {sha256(path)}" for path in files]
+    parts += [reader] if reader else []
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

@@ -1,7 +1,10 @@
 """`jaxalign tune`: what it writes, prints and refuses; and training on several devices."""
 
+import contextlib
 import dataclasses
 import json
+import sys
+import types
 
 import jax
 import numpy as np
@@ -24,18 +27,24 @@ def quiet(monkeypatch, tmp_path):
     monkeypatch.setattr("jaxalign.cli.runtime.use_compilation_cache", lambda: None)
 
 
-def test_tune_writes_a_model_that_generate_uses(folder, tmp_path, capsys):
+def test_tune_writes_a_model_that_generate_uses(folder, tmp_path, capsys, monkeypatch):
+    told = []
+    writer = types.SimpleNamespace(add_text=lambda *_: None, add_scalar=lambda *point: told.append(point))
+    fake = types.SimpleNamespace(SummaryWriter=lambda place: contextlib.nullcontext(writer))
+    monkeypatch.setitem(sys.modules, "tensorboardX", fake)
     data = tmp_path / "pairs.jsonl"
     data.write_text("".join(json.dumps(as_row(row)) + "\n" for row in planted({"ann": "xq", "bob": "qx"}, 10)))
     base = ["tune", "--model", str(folder), "--data", str(data), "--out", str(tmp_path / "m"), "--max-length", "32"]
     sizes = ["--rank", "2", "--batch-size", "8", "--micro-batch", "8", "--no-remat", "--test", "0.2"]
     method = ["--method", "personal_arm", "--set", "rank=2", "--backbone", "frozen"]
-    assert cli.main([*base, *sizes, *method]) == 0
+    assert cli.main([*base, *sizes, *method, "--track", "tensorboard"]) == 0
     summary = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert summary["method"] == "personal_arm"
     assert summary["test"]["pairs"] > 0
     report = json.loads((tmp_path / "m" / "tune_report.json").read_text())
     assert len(report["train_loss"]) == -(-report["pairs"] // 8)
+    losses = [value for name, value, _ in told if name == "tune/personal_arm/train_loss"]
+    assert losses == report["train_loss"]
     assert export.load(tmp_path / "m").users == ("ann", "bob")
 
     guided = ["--rewards", str(tmp_path / "m"), "--user", "bob", "--max-new-tokens", "2"]
