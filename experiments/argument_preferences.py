@@ -17,6 +17,7 @@ experiment = Experiment(
     source="ukp",
     methods=("bt", "per_user", "user_embedding", "lore", "pref", "pal", "vpl", "mrm", "gpo", "drm"),
     min_pairs=50,
+    test_prompts=12,
     top_ks=(5,),
     weights=(0.25, 0.5, 1.0, 2.0, 4.0),
     response_tokens=32,

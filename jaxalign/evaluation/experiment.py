@@ -70,6 +70,10 @@ class Experiment:
     validation: float = 0.1
     """Share of the groups of pairs by which strengths and weights are chosen."""
 
+    test_prompts: int | None = None
+    """Accuracies are of test and validation pairs of at most so many prompts, chosen by hash: judging policies costs a
+    pass over each of their texts."""
+
     shots: tuple[int, ...] = (1, 2, 5, 10, 20)
     """Numbers of pairs that unseen users are adapted on, beside none and all."""
 
@@ -190,6 +194,7 @@ class Experiment:
         if not self.rejected or set(self.rejected) - {"lm_sample", "other_user"}:
             raise InputError(f"rejected = {self.rejected}: name lm_sample, other_user, or both")
         at_least_one = ("min_pairs", "response_tokens", "batch_size", "prompts", "pairs_per_user", "users", "limit")
+        at_least_one += ("test_prompts",)
         for field in (*at_least_one, "writing_users", "prompts_per_user", "validation_prompts", "in_context_pairs"):
             value, least = getattr(self, field), 1 if field in at_least_one else 0
             if value is not None and value < least:

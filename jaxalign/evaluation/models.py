@@ -14,7 +14,7 @@ from jaxalign.errors import InputError
 from jaxalign.evaluation import distributed
 from jaxalign.evaluation.experiment import Experiment
 from jaxalign.evaluation.run_folder import RunFolder
-from jaxalign.evaluation.task import Task
+from jaxalign.evaluation.task import Task, judged_pairs
 from jaxalign.metrics.accuracy import PairCounts, count
 from jaxalign.progress import Progress
 from jaxalign.rewards import adapt, fit, make
@@ -32,7 +32,8 @@ class Blocks:
 
     Attributes:
       train: seen users, training groups.
-      tests: `validation` (seen users and validation users, validation groups), `seen` and `unseen` (test groups).
+      tests: `validation` (seen users and validation users, validation groups), `seen` and `unseen` (test groups), of
+        `test_prompts` prompts.
       support: all pairs that users who are not seen may be adapted on.
       shots: support sets of n pairs of the unseen users, by n; 0 for none.
     """
@@ -52,8 +53,10 @@ class Blocks:
             return pair_blocks(rows, features, experiment.pooling, users=users)
 
         seen = {row.user for row in split.train}
+        known = seen | {row.user for row in split.validation.query}
         of_seen = [row for row in split.seen_validation if row.user in seen]
-        unseen = sorted({row.user for row in split.unseen.query})
+        judged = judged_pairs(task, experiment)
+        unseen = sorted({row.user for row in judged["unseen"]})
         others = sorted({row.user for row in split.validation.query} | set(unseen))
         sizes = {0: [], **split.unseen.support}
         # Every size over the same users, those who have enough pairs for the largest: else sizes are not comparable.
@@ -64,11 +67,11 @@ class Blocks:
             train=blocks(split.train),
             choose=blocks(of_seen),
             tests={
-                "validation": blocks([*of_seen, *split.validation.query]),
-                "seen": blocks([row for row in split.seen_test if row.user in seen]),
-                "unseen": blocks(split.unseen.query),
+                "validation": blocks([row for row in judged["validation"] if row.user in known]),
+                "seen": blocks([row for row in judged["seen"] if row.user in seen]),
+                "unseen": blocks(judged["unseen"]),
             },
-            support=blocks([*split.validation.pool, *split.unseen.pool], others),
+            support=blocks([row for row in (*split.validation.pool, *split.unseen.pool) if row.user in others], others),
             shots={size: blocks(rows, sorted(enough)) for size, rows in shots.items()} if enough else {},
         )
 

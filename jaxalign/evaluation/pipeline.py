@@ -150,6 +150,8 @@ def _features(experiment: Experiment, lm: LanguageModel, task: Task, progress: P
 def _card(experiment: Experiment, task: Task, origin: sources.Origin, blocks: Blocks, features: TextFeatures) -> dict:
     split = task.split
     tokens = features.tokens
+    few = experiment.test_prompts
+    told = [] if few is None else [f"accuracies are of the test pairs of at most {few} prompts, chosen by hash"]
     return {
         "title": experiment.title or experiment.name,
         "source": origin.source,
@@ -167,7 +169,7 @@ def _card(experiment: Experiment, task: Task, origin: sources.Origin, blocks: Bl
         },
         "texts": len(tokens),
         "response_tokens": {f"p{q}": float(np.percentile(tokens, q)) for q in (10, 50, 90)},
-        "notes": list(task.notes),
+        "notes": [*task.notes, *told],
     }
 
 

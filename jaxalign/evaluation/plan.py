@@ -16,6 +16,7 @@ from jaxalign.decoding.texts import encode_texts
 from jaxalign.evaluation import sources
 from jaxalign.evaluation.experiment import Experiment
 from jaxalign.evaluation.likelihood import judged_rows
+from jaxalign.evaluation.task import judged_pairs
 from jaxalign.models.language_model import LanguageModel
 from jaxalign.progress import silent
 from jaxalign.rewards.features import chat_prompt
@@ -42,7 +43,7 @@ def estimate(experiment: Experiment, lm: LanguageModel, counts: dict[str, int]) 
     Args:
       experiment: the config.
       lm: the language model.
-      counts: `texts`, `prompt_tokens` and `response_tokens` of a text, `targets`, `in_context_pairs`.
+      counts: `texts`, `judged_texts`, `prompt_tokens` and `response_tokens` of a text, `targets`, `in_context_pairs`.
     """
     parameters = float(sum(np.prod(leaf.shape) for leaf in jax.tree.leaves(lm.params)))
     rate = _matmul_rate()
@@ -53,7 +54,7 @@ def estimate(experiment: Experiment, lm: LanguageModel, counts: dict[str, int]) 
     shown = counts["targets"] * len(experiment.in_context)
     stages = {
         "features": counts["texts"] * whole,
-        "policies judged": counts["texts"] * (whole + (k + 1) * counts["response_tokens"]),
+        "policies judged": counts["judged_texts"] * (whole + (k + 1) * counts["response_tokens"]),
         "in-context policies judged": counts["in_context_pairs"] * 2 * len(experiment.in_context) * context,
         "texts, plain and in context": counts["targets"] * (whole + experiment.response_tokens) + shown * context,
         "texts, guided": guided * (whole + experiment.response_tokens * k),
@@ -93,6 +94,7 @@ def _counts(experiment: Experiment, lm: LanguageModel, cache: Path) -> tuple[dic
         )
         counts = {
             "texts": texts,
+            "judged_texts": int(texts * (experiment.test + experiment.validation)),
             "prompt_tokens": int(np.mean([len(prompt.ids) for prompt in prompts])),
             "response_tokens": experiment.response_tokens,
             "targets": min(users, experiment.writing_users)
@@ -102,6 +104,8 @@ def _counts(experiment: Experiment, lm: LanguageModel, cache: Path) -> tuple[dic
         return counts, [f"{users} simulated users over {texts} responses that the language model writes first"]
     task, _ = sources.load(experiment, lm, silent, cache, stand_in=True)
     texts = {(identity(row.prompt), text): row for row in task.preferences for text in (row.chosen, row.rejected)}
+    pairs = [row for part in judged_pairs(task, experiment).values() for row in part]
+    judged = {(identity(row.prompt), text) for row in pairs for text in (row.chosen, row.rejected)}
     some = [texts[key] for key in sorted(texts)[:: max(1, len(texts) // 50)]]
     encoded = encode_texts(
         lm,
@@ -112,6 +116,7 @@ def _counts(experiment: Experiment, lm: LanguageModel, cache: Path) -> tuple[dic
     )
     counts = {
         "texts": len(texts),
+        "judged_texts": len(judged),
         "prompt_tokens": int(np.mean([len(text.ids) - text.response for text in encoded])),
         "response_tokens": int(np.mean([text.response for text in encoded])),
         "targets": len(task.targets),

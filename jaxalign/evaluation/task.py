@@ -69,6 +69,22 @@ class Task:
         return [row for part in parts for row in part] + [row for s in shots for row in (*s.pool, *s.query)]
 
 
+def judged_pairs(task: Task, experiment: Experiment) -> dict[str, list[Preference]]:
+    """The pairs on which accuracies are measured: by part, those of `experiment.test_prompts` prompts."""
+    split = task.split
+    parts = {
+        "validation": [*split.seen_validation, *split.validation.query],
+        "seen": split.seen_test,
+        "unseen": split.unseen.query,
+    }
+    if experiment.test_prompts is None:
+        return parts
+    names = {identity(row.prompt) for row in (*split.seen_test, *split.unseen.query)}
+    in_order = sorted(names, key=lambda name: splits.digest(experiment.seed, "test prompts", name))
+    kept = set(in_order[: experiment.test_prompts])
+    return {part: [row for row in rows if identity(row.prompt) in kept] for part, rows in parts.items()}
+
+
 def from_preferences(
     rows: Sequence[Preference],
     experiment: Experiment,

@@ -8,7 +8,7 @@ from jaxalign.data.schema import Completion, Preference
 from jaxalign.data.splits import group_of
 from jaxalign.errors import DataError, InputError
 from jaxalign.evaluation.experiment import Experiment, parse_in_context
-from jaxalign.evaluation.task import from_completions, from_preferences
+from jaxalign.evaluation.task import from_completions, from_preferences, judged_pairs
 
 EXPERIMENT = Experiment(min_pairs=4, test=0.3, validation=0.2, shots=(1, 2), writing_users=3, prompts_per_user=2)
 
@@ -140,3 +140,19 @@ def test_names_of_in_context_learning():
     spec = parse_in_context("in_context_others_recent_3", EXPERIMENT)
     assert (spec.select, spec.count, spec.of_others, spec.graded) == ("recent", 3, True, False)
     assert parse_in_context("graded_random_12", EXPERIMENT).graded
+
+
+def test_accuracies_of_few_prompts():
+    task = from_preferences(judged(pairs=30), EXPERIMENT)
+    everything, few = (judged_pairs(task, dataclasses.replace(EXPERIMENT, test_prompts=n)) for n in (None, 2))
+    prompts = {row.prompt for part in ("seen", "unseen") for row in few[part]}
+    assert len(prompts) == 2
+    for part, rows in few.items():
+        assert rows == [row for row in everything[part] if row.prompt in prompts]
+    assert few["seen"]
+    assert few["unseen"]
+    assert len(everything["seen"]) > len(few["seen"])
+    # The same prompts whatever the order of the rows.
+    again = from_preferences(judged(pairs=30)[::-1], EXPERIMENT)
+    other = judged_pairs(again, dataclasses.replace(EXPERIMENT, test_prompts=2))
+    assert {row.prompt for row in other["seen"]} <= prompts
