@@ -85,6 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output (head, less) has gone: not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # A path that is not there, a full disk, a folder that may not be written: the machine's state, no bug of ours.
+        if debug:
+            raise
+        print(f"jaxalign {name}: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         if debug:
             raise

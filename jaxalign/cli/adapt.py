@@ -4,10 +4,10 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from jaxalign.cli import flags
-from jaxalign.cli.fit import REPORT, read_features
+from jaxalign.cli.fit import REPORT, pooling_of, read_features
 from jaxalign.errors import InputError, ModelError
 
 
@@ -56,14 +56,14 @@ def main(arguments: Sequence[str]) -> int:
     from jaxalign.rewards.scoring import pair_rewards
 
     model = export.load(options.rewards)
-    described = _report(options.rewards)
+    pooling = _pooling(options.rewards)
     rows = load_preferences(options.data)
     lm, features = read_features(options.model, rows, options.dtype, options.batch_size)
     check_backbone(model, lm.fingerprint)
-    blocks = with_users(pair_blocks(rows, features, described["pooling"]), options.users)
+    blocks = with_users(pair_blocks(rows, features, pooling), options.users)
     adapted = adapt(model, blocks)
     export.save(adapted, options.out, overwrite=options.overwrite)
-    write_json(options.out / REPORT, {"pooling": described["pooling"], "adapted_from": str(options.rewards)})
+    write_json(options.out / REPORT, {"pooling": pooling, "adapted_from": str(options.rewards)})
     rewarded = pair_rewards(adapted, blocks)
     for row, user in enumerate(blocks.users):
         real = blocks.mask[row]
@@ -85,9 +85,7 @@ def with_users(blocks, users: Sequence[str]):
     return dataclasses.replace(blocks, **padded, users=blocks.users + new)
 
 
-def _report(folder: Path) -> dict:
-    """What `fit` noted: the pooling that the model expects."""
-    path = folder / REPORT
-    if not path.is_file():
+def _pooling(folder: Path) -> Any:
+    if (pooling := pooling_of(folder)) is None:
         raise ModelError(f"{folder} has no {REPORT}, which says how texts were pooled. Fit it with `jaxalign fit`.")
-    return json.loads(path.read_text())
+    return pooling

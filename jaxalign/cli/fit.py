@@ -113,6 +113,25 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def pooling_of(folder: Path) -> Any:
+    """How the texts of a fitted reward model were pooled, as `fit` noted; None where there is no note.
+
+    Raises:
+      ModelError: the note is damaged.
+    """
+    from jaxalign.errors import ModelError
+    from jaxalign.files import read_json
+
+    path = folder / REPORT
+    if not path.is_file():
+        return None
+    note = read_json(path, ModelError)
+    pooling = note.get("pooling") if isinstance(note, dict) else None
+    if pooling not in ("last", "mean"):
+        raise ModelError(f"{path}: pooling = {pooling!r}, last or mean is needed. Fit the model again.")
+    return pooling
+
+
 def split_assignment(text: str) -> tuple[str, str]:
     """ "name=value" in two."""
     name, equals, value = text.partition("=")

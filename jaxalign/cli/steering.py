@@ -1,7 +1,6 @@
 """What `generate` and `score` share: the model, and the guidance that the flags describe."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,7 +78,7 @@ def _fitted(folder: Path, user: str, weight: float, lm: Any) -> Any:
     """The guidance by a fitted reward model of one user."""
     import jax
 
-    from jaxalign.cli.fit import REPORT
+    from jaxalign.cli.fit import pooling_of
     from jaxalign.decoding.guidance import RewardHead
     from jaxalign.rewards import export
     from jaxalign.rewards.tuning import export as tuned
@@ -90,8 +89,7 @@ def _fitted(folder: Path, user: str, weight: float, lm: Any) -> Any:
     row = model.index(user)
     users = jax.tree.map(lambda leaf: np.asarray(leaf)[row : row + 1], model.user_params)
     # A model that another program wrote has no note of how its texts were pooled: the last token, as most are.
-    note = folder / REPORT
-    pooling = json.loads(note.read_text())["pooling"] if note.is_file() else "last"
+    pooling = pooling_of(folder) or "last"
     return RewardHead(function=model.reward, shared=model.shared, users=users, weight=weight, pooling=pooling)
 
 

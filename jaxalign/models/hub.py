@@ -4,7 +4,6 @@ A local folder is used as it is. Anything else is a hub id, kept in the hub's ow
 SmolLM2-135M can also be had from a Python package, for machines that reach a package index and no model hub.
 """
 
-import json
 import re
 import subprocess
 import sys
@@ -85,10 +84,10 @@ def _is_complete(folder: Path) -> bool:
     if not index.is_file():
         return (folder / "model.safetensors").is_file()
     try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, AttributeError):
+        names = set(files.read_json(index, ModelError)["weight_map"].values())
+        return all((folder / name).is_file() for name in names)
+    except (ModelError, KeyError, TypeError, AttributeError):
         return False
-    return all((folder / name).is_file() for name in names)
 
 
 def _hub_cached(repository: str) -> Path | None:

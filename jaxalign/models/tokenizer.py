@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jaxalign.errors import InputError, ModelError
+from jaxalign.errors import InputError, ModelError, shown
+from jaxalign.files import read_json
 
 Message = dict[str, str]
 
@@ -338,12 +339,12 @@ def _declared_end_ids(file: Path) -> list[int]:
     """`eos_token_id` of a JSON file: an int, a list, null or missing; no file is as good as a missing field."""
     if not file.is_file():
         return []
-    try:
-        value = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-    except (ValueError, AttributeError) as error:
-        raise ModelError(f"{file}: not a JSON object ({error}).") from error
+    content = read_json(file, ModelError)
+    if not isinstance(content, dict):
+        raise ModelError(f"{file}: not a JSON object.")
+    value = content.get("eos_token_id")
     values = [] if value is None else value if isinstance(value, list) else [value]
     for item in values:
         if not isinstance(item, int) or isinstance(item, bool) or item < 0:
-            raise ModelError(f"{file}: eos_token_id {value!r} is neither an id, a list of ids, nor null.")
+            raise ModelError(f"{file}: eos_token_id {shown(value)} is neither an id, a list of ids, nor null.")
     return values

@@ -187,7 +187,9 @@ def _parse(text: str, where: str) -> Row:
 
     try:
         value = json.loads(text, parse_constant=refuse)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except DataError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: it is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise DataError(f"{where}: it must be a JSON object")

@@ -20,7 +20,7 @@ import orbax.checkpoint as ocp
 
 from jaxalign.data.blocks import PairBlocks
 from jaxalign.errors import InputError
-from jaxalign.files import write_json
+from jaxalign.files import read_json, write_json
 from jaxalign.rewards.protocol import Method
 
 _log = logging.getLogger(__name__)
@@ -104,7 +104,9 @@ class Checkpoints:
         """
         path = self.folder / _MARK
         if path.exists():
-            known = json.loads(path.read_text())
+            known = read_json(path, InputError)
+            if not isinstance(known, dict):
+                raise InputError(f"{path} is damaged: use another folder, or remove this one to start anew.")
             differ = [name for name in mark if known.get(name) != mark[name]]
             if differ:
                 raise InputError(
