@@ -59,13 +59,13 @@ _FIELDS = [*PREFERENCE_FIELDS, "completion", *MODEL, *LLAMA3, "rope_parameters",
 _FIELDS += ["layer_types", "partial_rotary_factor", "pretraining_tp", "quantization_config", "mlp_bias"]
 # The part of a message that tells one refusal from another, the more special first.
 _REASONS = [
-    "occurs twice", "not a JSON number", "nested too deeply", "not valid JSON", "cut off", "not JSON", "UTF-8", "UTF-16",
-    "NUL", "not a JSON object", "a JSON object is needed", "is null", "is missing", "is empty", "not an id", "not a number",
-    "not text", "not finite", "neither text", "empty list", "no object as message", "lacks a text", "different forms",
-    "does not share", "last message before", "differ", "true or false", "half of a surrogate", "a list of names",
-    "a positive integer", "a positive number", "number of tokens", "the field is not known", "contradict", "not a multiple",
-    "a number is needed", "a whole number", "an object is needed", "is not supported", "must be", "more than any model",
-    "is no model of", "lacks",
+    "occurs twice", "not a JSON number", "nested too deeply", "not valid JSON", "cut off", "not JSON", "UTF-8",
+    "UTF-16", "NUL", "not a JSON object", "a JSON object is needed", "is null", "is missing", "is empty",
+    "not an id", "not a number", "not text", "not finite", "neither text", "empty list", "no object as message",
+    "lacks a text", "different forms", "does not share", "last message before", "differ", "true or false",
+    "half of a surrogate", "a list of names", "a positive integer", "a positive number", "number of tokens",
+    "the field is not known", "contradict", "not a multiple", "a number is needed", "a whole number",
+    "an object is needed", "is not supported", "must be", "more than any model", "is no model of", "lacks",
 ]  # fmt: skip
 
 
