@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jaxalign.cli import flags
 from jaxalign.cli.prompt_file import read_lines
-from jaxalign.cli.runtime import output, progress
+from jaxalign.cli.runtime import check_output, output, progress
 from jaxalign.cli.steering import Steering, guidance_of, load_model
 
 _PER_TOKEN = ("token_log_prob", "token_policy_log_prob", "token_reward")
@@ -32,10 +32,14 @@ class Options(Steering):
     out: Path | None = None
     """Write here instead of to standard output."""
 
+    overwrite: bool = False
+    """Replace a file that is there."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Writes the lines and returns the exit status."""
     options = flags.parse("score", Options, arguments)
+    check_output(options.out, options.overwrite)
     lines = read_lines(options.responses, [("prompt", "prompt_ids"), ("response", "response_ids")])
     lm = load_model(options)
     guidance = guidance_of(options, lm)
