@@ -137,8 +137,8 @@ def _index(path: Path) -> dict[str, str]:
     """The file of each tensor. Files lie beside the index: a name that leads elsewhere is refused."""
     try:
         found = read_json(path, ModelError)["weight_map"]
-        if not all(isinstance(file, str) and Path(file).name == file for file in found.values()):
-            raise TypeError("a file is no plain name")
+        if not all(re.fullmatch(r"[^/\\]+\.safetensors", file) for file in found.values()):
+            raise TypeError("a file is no NAME.safetensors beside it")
     except (ModelError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{path}: not a safetensors index ({error})") from None
     return found
