@@ -62,14 +62,15 @@ def chat(*texts):
     return [{"role": role, "content": text} for role, text in zip(["user", "assistant"] * 3, texts, strict=False)]
 
 
+# Short enough to share their compiled programs, but for the one that is many times longer.
 PROMPTS = [
-    chat("hi", "yes?", "name a colour"),
+    chat("hi", "yes?", "hue?"),
     chat("go on"),
-    chat("one", "two", "three", "four", "five"),
+    chat("one", "two", "three", "four", "five, and what comes after it in this long row of numbers?"),
     chat("a"),
-    chat("where is the sea"),
+    chat("the sea?"),
     chat("x", "y", "z"),
-    chat("what is the longest of these prompts, do you think?"),
+    chat("why?"),
 ]
 ANSWERS = ["red", "no", "six and seven", "b", "west", "w", "this"]
 
@@ -107,12 +108,13 @@ def test_the_reward_is_that_of_the_last_token_alone_in_a_batch_and_on_either_sid
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_company_and_batch_size_change_no_ranking(folder, head, dtype):
     lm = models.load(str(folder), dtype=dtype)
-    # Two answers to each prompt: pairs of one answer with a short and with a much longer one.
-    prompts, answers = [p for p in PROMPTS for _ in range(2)], [text for a in ANSWERS for text in (a, a * 5)]
+    answers = [text[::-1] + "?" for text in ANSWERS]
+    answers[4] *= 10  # against a short one, a text ten times as long
+    prompts, answers = PROMPTS * 2, ANSWERS + answers
     found = [rewards_of(lm, head, prompts, answers, batch_size=size) for size in (1, 2, 7)]
     for other in found[1:]:
         np.testing.assert_allclose(other, found[0], rtol=0, atol=1e-4 if dtype == "float32" else 0.1)
-        np.testing.assert_array_equal(other[::2] > other[1::2], found[0][::2] > found[0][1::2])
+        np.testing.assert_array_equal(other[:7] > other[7:], found[0][:7] > found[0][7:])
 
 
 def test_each_command_reads_the_same_ids_with_one_bos(lm, head):
