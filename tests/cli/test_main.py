@@ -135,13 +135,8 @@ def test_a_traceback_is_printed_on_request_only(tmp_path):
 
 def test_the_statuses_are_documented():
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    for told in (
-        "0 all well",
-        "1 some items failed",
-        "2 the request cannot be carried out",
-        "130 interrupted",
-        "--debug",
-    ):
+    statuses = ("0 all well", "1 some items failed", "2 the request cannot be carried out", "130 interrupted")
+    for told in (*statuses, "jaxalign --debug COMMAND"):
         assert told in readme
 
 

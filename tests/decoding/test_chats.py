@@ -105,6 +105,7 @@ def test_the_reward_is_that_of_the_last_token_alone_in_a_batch_and_on_either_sid
     assert abs(rewards_of(lm, head, PROMPTS[:1], ["blue"])[0] - by_hand) > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_company_and_batch_size_change_no_ranking(folder, head, dtype):
     lm = models.load(str(folder), dtype=dtype)

@@ -128,6 +128,7 @@ def test_requests_of_similar_size_share_one_program():
     assert sizes() == before
 
 
+@pytest.mark.slow
 def test_prompts_of_all_lengths_and_many_users_share_a_handful_of_programs():
     """50 prompts of 1 to 50 tokens by 20 users: a program for each bucket of lengths, and none for a user."""
     config = dataclasses.replace(LM.config, num_layers=1, max_position=64)
