@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from jaxalign.cli.run import load_experiment, main
 from jaxalign.errors import InputError
 from jaxalign.evaluation.experiment import Experiment
+from jaxalign.evaluation.run_folder import RunFolder
 
 FIELDS = [field.name for field in dataclasses.fields(Experiment)]
 SCALARS = (
@@ -100,6 +101,14 @@ def test_other_names_are_folders_of_their_own(name):
     experiment = Experiment(name=name)
     experiment.check()
     assert experiment.folder == Path("results") / name
+
+
+def test_runs_whose_names_differ_in_case_share_no_folder(tmp_path):
+    """Where the file system takes both names for one, the second run is refused."""
+    RunFolder(tmp_path, Experiment(name="Mine"))
+    RunFolder(tmp_path, Experiment(name="Mine"))
+    with pytest.raises(InputError, match="name: 'Mine' there, 'mine' now"):
+        RunFolder(tmp_path, Experiment(name="mine"))
 
 
 @pytest.mark.parametrize(
