@@ -1,5 +1,6 @@
 """A fitted reward model as a folder that needs no training data: `reward_model.json` and `reward_model.safetensors`."""
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -82,7 +83,7 @@ def load(folder: Path, backbone: Mapping[str, str] | None = None) -> RewardModel
     """
     folder = Path(folder)
     for name in (CONFIG, ARRAYS):
-        if not (folder / name).is_file():
+        if not os.path.isfile(folder / name):
             raise ModelError(f"{folder} is not a reward model: it has no {name}. Write one with `jaxalign fit`.")
     try:
         config = read_json(folder / CONFIG, DataError)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +33,7 @@ _JOIN = "|"
 
 def is_tuned(folder: Path) -> bool:
     """Whether a folder holds a model that `save` wrote."""
-    return (Path(folder) / CONFIG).is_file()
+    return os.path.isfile(Path(folder) / CONFIG)
 
 
 def save(model: TunedModel, folder: Path, *, overwrite: bool = False) -> None:
