@@ -1,23 +1,24 @@
 """A bound on the time of Python code that others wrote, such as the chat template of a model folder."""
 
-import contextlib
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import TypeVar
+
+Value = TypeVar("Value")
 
 
 class _OutOfTime(BaseException):
-    """Raised inside the block; no ordinary handler of an exception catches it."""
+    """Raised inside the function; no ordinary handler of an exception catches it."""
 
 
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Ends the block when its time is over, in any thread; a signal would serve the main thread alone.
+def call_within(seconds: float, function: Callable[[], Value]) -> Value:
+    """What `function` returns; it is ended when its time is over, in any thread (a signal would serve the main one).
 
     The interpreter raises between two instructions: one call into C that takes long is ended when it returns.
 
     Raises:
-      TimeoutError: the block took more than `seconds` seconds of wall time.
+      TimeoutError: it took more than `seconds` seconds of wall time.
     """
     thread, lock, over = ctypes.c_ulong(threading.get_ident()), threading.Lock(), False
 
@@ -28,15 +29,16 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     timer = threading.Timer(seconds, stop)
     timer.daemon = True
-    timer.start()
+    # Not a context manager: the exception may come anywhere, also between its block and the code that leaves it.
     try:
         try:
-            yield
+            timer.start()
+            return function()
         finally:
             timer.cancel()
             with lock:
                 over = True
-                # Withdrawn, where it was asked for and has not come yet: it must not hit what comes after the block.
+                # Withdrawn, where it was asked for and has not come yet: it must not hit what comes later.
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
     except _OutOfTime:
         raise TimeoutError(f"it took more than {seconds:g} seconds") from None

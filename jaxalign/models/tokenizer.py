@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxalign.errors import InputError, ModelError, shown
 from jaxalign.files import read_json
-from jaxalign.models.time_limit import time_limit
+from jaxalign.models.time_limit import call_within
 
 Message = dict[str, str]
 
@@ -216,11 +216,13 @@ class Tokenizer:
         """
         import jinja2
 
+        def render() -> Any:
+            return self._library.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=add_generation_prompt, date_string=_DATE
+            )
+
         try:
-            with time_limit(_TEMPLATE_SECONDS):
-                rendered = self._library.apply_chat_template(
-                    list(messages), tokenize=False, add_generation_prompt=add_generation_prompt, date_string=_DATE
-                )
+            rendered = call_within(_TEMPLATE_SECONDS, render)
         except jinja2.TemplateError as error:
             raise InputError(f"{where}: the chat template refuses these messages: {error}") from error
         except TimeoutError as error:

@@ -93,10 +93,10 @@ def test_the_reward_is_that_of_the_last_token_alone_in_a_batch_and_on_either_sid
         return float(encode(tokens, np.asarray(lengths, np.int32))[0, place] @ vector)
 
     # Padded on the right by hand: what follows a token cannot change its hidden state.
-    right = np.full((2, 64), lm.tokenizer.pad_id, np.int32)
+    right = np.full((2, 128), lm.tokenizer.pad_id, np.int32)
     right[0, : len(ids)], right[1, : len(longer)] = ids, longer
-    by_hand = last(right, [64, 64], len(ids) - 1)
-    assert last(*left_pad([ids, longer], 64, lm.tokenizer.pad_id), -1) == pytest.approx(by_hand, abs=1e-4)
+    by_hand = last(right, [128, 128], len(ids) - 1)
+    assert last(*left_pad([ids, longer], 128, lm.tokenizer.pad_id), -1) == pytest.approx(by_hand, abs=1e-4)
     alone = rewards_of(lm, head, PROMPTS[:1], ANSWERS[:1])[0]
     together = rewards_of(lm, head, [PROMPTS[0], PROMPTS[2]], [ANSWERS[0], ANSWERS[2]])[0]
     assert alone == pytest.approx(by_hand, abs=1e-4)
