@@ -4,6 +4,8 @@ Every message says what is wrong, where (file, line, field, user), and what to d
 of a `JaxalignError` without a traceback and exits with the error's `exit_status`; anything else is a bug in jaxalign.
 """
 
+from typing import Any
+
 
 class JaxalignError(Exception):
     """Base class of all errors that jaxalign raises on purpose."""
@@ -35,3 +37,12 @@ class PartialFailure(JaxalignError):
     """Some items of a batch failed, and the results of the others were written."""
 
     exit_status = 1
+
+
+def shown(value: Any, limit: int = 80) -> str:
+    """`value` as a message shows it: its `repr` in at most `limit` characters, whatever someone put into a file."""
+    try:
+        text = repr(value)
+    except RecursionError:
+        return f"a deeply nested {type(value).__name__}"
+    return text if len(text) <= limit else text[: limit - 3] + "..."

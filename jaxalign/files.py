@@ -7,12 +7,15 @@ are renamed into place.
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from jaxalign.errors import JaxalignError
 
 CACHE_VARIABLE = "JAXALIGN_CACHE"
 # Ends the names of what is being written; no other program's files are called so.
@@ -78,6 +81,44 @@ def remove_leftovers(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def read_json(path: Path, error: type[JaxalignError]) -> Any:
+    """The value of a JSON file that anyone may have written; a byte order mark makes no difference.
+
+    Python's own reader lets NaN, infinities and repeated fields pass, and has three more kinds of error.
+
+    Raises:
+      error: the file cannot be read, or is not one JSON value.
+    """
+
+    def refuse(what: str) -> None:
+        raise ValueError(f"{what} is not a JSON number")
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(pairs)
+        if len(fields) != len(pairs):
+            names = [name for name, _ in pairs]
+            raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} occurs twice")
+        return fields
+
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        return json.loads(text, parse_constant=refuse, object_pairs_hook=once)
+    except (OSError, ValueError) as problem:
+        raise error(f"{path}: not valid JSON ({problem})") from None
+    except RecursionError:
+        raise error(f"{path}: not valid JSON (nested too deeply)") from None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value that anyone may have written is a number that a float can hold; true and false are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
 
 
 @contextlib.contextmanager

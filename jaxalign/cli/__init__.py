@@ -86,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
+        # A path that is not there, a full disk, a folder that may not be written: the machine's state, no bug of ours.
         if debug:
             raise
         where = f" ({error.filename})" if error.filename else ""

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from jaxalign.cli import flags
+from jaxalign.cli.runtime import check_output
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,10 +27,14 @@ class Options:
     csv: Path | None = None
     """Write the table here as well."""
 
+    overwrite: bool = False
+    """Replace a file that is there."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the table and returns the exit status."""
     options = flags.parse("compare", Options, arguments)
+    check_output(options.csv, options.overwrite)
     from rich.console import Console
 
     from jaxalign.report import clean, tables

@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from jaxalign.cli import flags
+from jaxalign.cli.runtime import check_output
 
 _USAGE = """usage: jaxalign data COMMAND [ARGUMENTS]
 
@@ -53,6 +54,9 @@ class Prepare:
     plugins: tuple[Path, ...] = ()
     """Python files that add sources; installed packages that do need no naming."""
 
+    overwrite: bool = False
+    """Replace a file that is there."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Runs one of the two commands and returns its exit status."""
@@ -94,6 +98,7 @@ def _prepare(options: Prepare) -> int:
     from jaxalign.data.builders.prepare import describe
 
     plugins.load(options.plugins)
+    check_output(options.out, options.overwrite)
     builder = prepare(options.source, data=options.data, data_dir=options.data_dir)
     print("\n".join(describe(options.source, builder)))
     if options.out is not None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from jaxalign.cli import flags
 from jaxalign.cli.prompt_file import read_lines
-from jaxalign.cli.runtime import output, progress
+from jaxalign.cli.runtime import check_output, output, progress
 from jaxalign.cli.steering import Steering, guidance_of, load_model, settings
 from jaxalign.errors import InputError
 
@@ -63,10 +63,14 @@ class Options(Steering):
     out: Path | None = None
     """Write here instead of to standard output."""
 
+    overwrite: bool = False
+    """Replace a file that is there."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Writes the lines and returns the exit status."""
     options = flags.parse("generate", Options, arguments)
+    check_output(options.out, options.overwrite)
     if (options.prompt is None) == (options.prompts is None):
         raise InputError("give either --prompt TEXT or --prompts FILE.jsonl")
     if options.prompt is not None:

@@ -1,6 +1,7 @@
 """Input files of `generate` and `score`: JSON lines, every line checked before any work."""
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ def read_lines(path: Path, fields: Iterable[tuple[str, str]]) -> list[dict[str, 
     Raises:
       DataError: the file is absent or empty, or a line breaks the form; the message names the line and the field.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise DataError(f"{path}: there is no such file")
     rows = []
     with path.open(encoding="utf-8-sig", errors="strict", newline="\n") as file:
@@ -36,7 +37,7 @@ def read_lines(path: Path, fields: Iterable[tuple[str, str]]) -> list[dict[str, 
 def _read(line: str, where: str, fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not JSON ({error})") from None
     if not isinstance(row, dict):
         raise DataError(f"{where}: a JSON object is needed")

@@ -1,6 +1,8 @@
 """`jaxalign run EXPERIMENT.py`: an experiment from its config file, with any field set by a flag."""
 
 import importlib.util
+import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,7 +73,7 @@ def _job(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
             if not value and place + 1 < len(arguments):
                 place += 1
                 value = arguments[place]
-            if name != "coordinator" and (not value.isdecimal() or int(value) < (name == "processes")):
+            if name != "coordinator" and not re.fullmatch("[1-9][0-9]{0,5}" + "|0" * (name == "process"), value):
                 raise InputError(f"--{name} {value}: a number is needed")
             found[name] = value
         place += 1
@@ -86,13 +88,15 @@ def load_experiment(path: Path) -> Any:
     """
     from jaxalign.evaluation.experiment import Experiment
 
-    spec = importlib.util.spec_from_file_location("jaxalign_experiment", path)
-    if not path.is_file() or spec is None or spec.loader is None:
+    if not os.path.isfile(path):
         raise InputError(f"{path}: there is no such experiment file")
+    spec = importlib.util.spec_from_file_location("jaxalign_experiment", path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path}: an experiment is a Python file, NAME.py")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{path}: it fails with {type(error).__name__}: {error}") from error
     experiment = getattr(module, "experiment", None)
     if not isinstance(experiment, Experiment):

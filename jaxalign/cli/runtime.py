@@ -1,10 +1,13 @@
 """What long commands share: compiled programs on disk, progress on standard error, output that is whole or absent."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
+
+from jaxalign.errors import InputError
 
 
 def use_compilation_cache() -> None:
@@ -42,9 +45,19 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: bars.update(task, advance=count)
 
 
+def check_output(path: Path | None, overwrite: bool) -> None:
+    """Refuses to write over a file; to be called before any work. A pipe or a device may be written to again.
+
+    Raises:
+      InputError: `path` is a file or folder, and `overwrite` was not asked for.
+    """
+    if path is not None and not overwrite and (os.path.isfile(path) or os.path.isdir(path)):
+        raise InputError(f"{path} exists. Give another file, or --overwrite.")
+
+
 @contextlib.contextmanager
 def output(path: Path | None) -> Iterator[IO[str]]:
-    """Standard output, or a new file at `path` to which lines are written as they come."""
+    """Standard output, or a file at `path` to which lines are written as they come."""
     if path is None:
         yield sys.stdout
         return

@@ -11,7 +11,7 @@ import tyro
 
 from jaxalign.cli import flags
 from jaxalign.cli.prompt_file import read_lines
-from jaxalign.cli.runtime import output, progress
+from jaxalign.cli.runtime import check_output, output, progress
 from jaxalign.cli.steering import Steering, guidance_of, load_model
 from jaxalign.errors import InputError
 
@@ -50,12 +50,16 @@ class Options(Steering):
     out: Path | None = None
     """Write here instead of to standard output."""
 
+    overwrite: bool = False
+    """Replace a file that is there."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Writes the lines and returns the exit status."""
     options = flags.parse("score", Options, arguments)
     if (options.file is None) == (options.responses is None):
         raise InputError("give either FILE, whose pairs a reward model of --rewards judges, or --responses FILE.jsonl")
+    check_output(options.out, options.overwrite)
     return _responses(options) if options.file is None else _pairs(options, options.file)
 
 

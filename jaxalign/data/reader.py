@@ -7,6 +7,7 @@ NUL bytes, bytes that are not UTF-8, lines over `MAX_LINE_BYTES`.
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,21 +34,29 @@ def rows_of(path: Path) -> Iterator[tuple[int, Any]]:
       DataError: the file is absent, empty of rows in its own format's terms, or of another format.
     """
     path = Path(path)
-    if path.is_dir():
+    # Not the methods of Path: they raise for a name that no file can have.
+    if os.path.isdir(path):
         raise DataError(f"{path} is a folder. Give a file: .jsonl, .jsonl.gz or .parquet.")
-    if not path.exists():
+    if not os.path.exists(path):
         raise DataError(f"There is no file {path}. Check the path.")
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".parquet"]:
         yield from _parquet_rows(path)
     elif suffixes[-1:] == [".gz"] and suffixes[-2:-1] and suffixes[-2] in _LINES:
-        with gzip.open(path, "rb") as file:
+        with _opened(path) as raw, gzip.open(raw, "rb") as file:
             yield from _json_rows(file, path)
     elif suffixes[-1:] and suffixes[-1] in _LINES:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             yield from _json_rows(file, path)
     else:
         raise DataError(f"{path} has no known ending. Rename it to .jsonl, .jsonl.gz or .parquet, after its format.")
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise DataError(f"{path} cannot be opened ({error.strerror}). Check its permissions.") from error
 
 
 def _json_rows(file: IO[bytes] | gzip.GzipFile, path: Path) -> Iterator[tuple[int, Any]]:

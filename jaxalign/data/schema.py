@@ -13,6 +13,7 @@ from typing import Any
 
 from jaxalign.data.prompts import Prompt, clean, read_messages, split_dialogue, split_texts
 from jaxalign.data.row_error import RowError
+from jaxalign.errors import shown
 
 PREFERENCE_FIELDS = ("user", "prompt", "chosen", "rejected", "group", "label", "margin", "split", "kind")
 COMPLETION_FIELDS = ("user", "prompt", "completion", "group", "split")
@@ -84,7 +85,7 @@ def read_id(value: Any, field: str) -> str:
         # Table libraries turn whole numbers into floats when a column has gaps.
         text = str(int(value))
     else:
-        raise RowError(field, f"is {_shown(value)}, not an id", "Write ids as strings.")
+        raise RowError(field, f"is {shown(value)}, not an id", "Write ids as strings.")
     if not text.strip():
         raise RowError(field, "is empty", "Give every row an id; rows without one are not pooled.")
     if "\0" in text or clean(text) != text:
@@ -104,11 +105,6 @@ def meant(name: str) -> str | None:
     return near[0] if near else None
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def _optional_text(row: Mapping[str, Any], field: str) -> str | None:
     value = row.get(field)
     return None if value is None else read_id(value, field)
@@ -119,7 +115,7 @@ def _number(row: Mapping[str, Any], field: str, default: float) -> float:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RowError(field, f"is {_shown(value)}, not a number", "Write a JSON number, without quotes.")
+        raise RowError(field, f"is {shown(value)}, not a number", "Write a JSON number, without quotes.")
     try:
         number = float(value)
     except OverflowError:
@@ -137,13 +133,13 @@ def _required(row: Mapping[str, Any], field: str) -> Any:
     mend = f"Add '{field}' to the row."
     if field not in row:
         near = next((name for name in row if meant(str(name)) == field), None)
-        mend = f"Rename {near!r} to '{field}'." if near else f"{mend} The row has {_shown(list(row))}."
+        mend = f"Rename {near!r} to '{field}'." if near else f"{mend} The row has {shown(list(row))}."
     raise RowError(field, problem, mend)
 
 
 def _response(value: Any, field: str) -> str:
     if not isinstance(value, str):
-        raise RowError(field, f"is {_shown(value)}, not text", "Write the response as a string or a list of messages.")
+        raise RowError(field, f"is {shown(value)}, not text", "Write the response as a string or a list of messages.")
     if not value.strip():
         raise RowError(field, "is empty", "Give the response its text, or remove the row.")
     return clean(value)

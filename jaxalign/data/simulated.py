@@ -7,7 +7,6 @@ language model for `load_prompts()`.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from jaxalign.data.attributes import NAMES, Standardiser, attribute_table
 from jaxalign.data.schema import Preference
 from jaxalign.data.splits import digest
 from jaxalign.errors import InputError
-from jaxalign.files import write_json
+from jaxalign.files import read_json, write_json
 
 STYLES = (
     "",
@@ -232,19 +231,24 @@ class SimulatedUsers:
         """Reads what `save` wrote.
 
         Raises:
-          InputError: the file has other attributes than this version of jaxalign measures.
+          InputError: the file has other attributes than this version of jaxalign measures, or is damaged.
         """
-        value: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-        if value["attributes"] != list(NAMES):
-            raise InputError(f"{path} is about other attributes than this version measures: make the users again.")
-        as_floats = {key: np.array(value[key], np.float32) for key in ("weights", "mean", "scale")}
-        return cls(
-            names=tuple(value["names"]),
-            weights=as_floats["weights"],
-            standardiser=Standardiser(as_floats["mean"], as_floats["scale"]),
-            temperature=value["temperature"],
-            clusters=np.array(value["clusters"], np.int32),
-        )
+        value: dict[str, Any] = read_json(Path(path), InputError)
+        try:
+            if value["attributes"] != list(NAMES):
+                raise InputError(f"{path} is about other attributes than this version measures: make the users again.")
+            as_floats = {key: np.array(value[key], np.float32) for key in ("weights", "mean", "scale")}
+            return cls(
+                names=tuple(value["names"]),
+                weights=as_floats["weights"],
+                standardiser=Standardiser(as_floats["mean"], as_floats["scale"]),
+                temperature=float(value["temperature"]),
+                clusters=np.array(value["clusters"], np.int32),
+            )
+        except InputError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is damaged ({error}): make the users again.") from error
 
 
 def _preferred(gap: Any, temperature: float) -> Any:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from jaxalign import plugins, tracking
 from jaxalign.data.sources.registry import SOURCES
-from jaxalign.errors import InputError
+from jaxalign.errors import InputError, shown
 from jaxalign.metrics.measures import MEASURES
 from jaxalign.rewards.features import Pooling
 from jaxalign.rewards.registry import METHODS as REWARD_MODELS
@@ -173,12 +173,19 @@ class Experiment:
         Raises:
           InputError: names the field and the mend.
         """
+        from jaxalign.evaluation.config_types import check_types
         from jaxalign.rewards import make
 
+        check_types(self)
         tracking.check(self.track)
         plugins.load(self.plugins)
+        if wrong := _not_a_name(self.name):
+            raise InputError(f"name = {shown(self.name)}: {wrong}; it names the folder of results")
         if not self.methods:
             raise InputError("methods is empty: name at least one reward model; `jaxalign methods` lists them")
+        for field in ("weights", "top_ks"):
+            if not getattr(self, field):
+                raise InputError(f"{field} is empty: give at least one number")
         for field in ("methods", "weights", "top_ks", "in_context", "shots", "rejected", "plugins", "measures"):
             values = getattr(self, field)
             if len(set(values)) != len(values):
@@ -193,14 +200,21 @@ class Experiment:
             SOURCES.find(self.source)
         if not self.rejected or set(self.rejected) - {"lm_sample", "other_user"}:
             raise InputError(f"rejected = {self.rejected}: name lm_sample, other_user, or both")
-        at_least_one = ("min_pairs", "response_tokens", "batch_size", "prompts", "pairs_per_user", "users", "limit")
-        at_least_one += ("test_prompts",)
-        for field in (*at_least_one, "writing_users", "prompts_per_user", "validation_prompts", "in_context_pairs"):
-            value, least = getattr(self, field), 1 if field in at_least_one else 0
-            if value is not None and value < least:
-                raise InputError(f"{field} = {value}: at least {least} is needed")
-        if self.responses < 2:
-            raise InputError(f"responses = {self.responses}: users choose between at least 2")
+        for field, least in _LEAST.items():
+            given = getattr(self, field)
+            for value in given if isinstance(given, tuple) else (given,):
+                if value is not None and value < least:
+                    raise InputError(f"{field} = {value}: at least {least} is needed")
+        if not self.margin > 0:
+            raise InputError(f"margin = {self.margin}: it must be positive")
+        for kept, other in (("unseen_users", "validation_users"), ("test", "validation")):
+            shares = getattr(self, kept), getattr(self, other)
+            if min(shares) < 0 or sum(shares) > 1:
+                raise InputError(f"{kept} = {shares[0]}, {other} = {shares[1]}: shares from 0, together at most 1")
+        if self.mesh:
+            from jaxalign.evaluation.sharding import parse_mesh
+
+            parse_mesh(self.mesh)
         if self.source != "simulated" and self.data is None:
             raise InputError(f"source = {self.source} needs data: give --data with its file or folder")
 
@@ -212,7 +226,26 @@ class Experiment:
         return {plugin.name: plugin.version for plugin in [*plugins.load(self.plugins), *added] if plugin is not None}
 
 
-_IN_CONTEXT = re.compile(r"(in_context|in_context_others|graded)_(random|recent|bm25)_([1-9]\d*)")
+# The least that each number may be; of tuples, each item.
+_LEAST = dict.fromkeys(("min_pairs", "response_tokens", "batch_size", "prompts", "pairs_per_user", "users", "limit"), 1)
+_LEAST["test_prompts"] = 1
+_LEAST |= dict.fromkeys(("writing_users", "prompts_per_user", "validation_prompts", "in_context_pairs", "seed"), 0)
+_LEAST |= {"responses": 2, "shots": 1, "top_ks": 1, "weights": 0, "in_context_budget": 1, "common_taste": 0}
+
+_IN_CONTEXT = re.compile(r"(in_context|in_context_others|graded)_(random|recent|bm25)_([1-9]\d{0,5})", re.ASCII)
+# What one file system or another reads as a path, a device or a pattern.
+_NO_NAME = re.compile(r'[\x00-\x1f\x7f-\x9f\ud800-\udfff/\\:*?"<>|]')
+
+
+def _not_a_name(name: str) -> str | None:
+    """Why `name` is no name of a folder on every file system, or None."""
+    if not name or len(name.encode("utf-8", "replace")) > 100:
+        return "from 1 to 100 bytes are needed"
+    if found := _NO_NAME.search(name):
+        return f"{found[0]!r} cannot be part of it"
+    if name.startswith((".", " ")) or name.endswith((".", " ")):
+        return "it cannot begin or end with a dot or a space"
+    return None
 
 
 def parse_in_context(name: str, experiment: Experiment):

@@ -18,6 +18,7 @@ function returns values per row. Sums over users are taken on the host, in float
 
 import functools
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -42,7 +43,7 @@ def parse_mesh(text: str) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for part in text.split(","):
         name, equals, number = part.strip().partition("=")
-        if name not in AXES or not equals or not number.isdecimal() or int(number) < 1 or name in sizes:
+        if name not in AXES or not equals or not re.fullmatch("[1-9][0-9]{0,5}", number) or name in sizes:
             raise InputError(f"mesh {text!r}: {part.strip()!r} is not an axis and its size; write users=4,model=2")
         sizes[name] = int(number)
     return {axis: sizes.get(axis, 1) for axis in AXES}

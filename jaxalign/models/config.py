@@ -5,6 +5,7 @@ Hugging Face folder and writes it back.
 """
 
 import dataclasses
+import math
 
 from jaxalign.errors import ModelError
 
@@ -25,7 +26,7 @@ class RopeScaling:
     original_max_position: int
 
     def __post_init__(self):
-        if min(self.factor, self.low_freq_factor, self.original_max_position) <= 0:
+        if not all(0 < value < math.inf for value in dataclasses.astuple(self)):
             raise ModelError(f"{self}: factors and positions must be positive")
         if self.low_freq_factor >= self.high_freq_factor:
             raise ModelError(f"{self}: low_freq_factor must be below high_freq_factor")
@@ -83,8 +84,9 @@ class DecoderConfig:
             raise ModelError(f"num_heads = {self.num_heads} is not a multiple of num_kv_heads = {self.num_kv_heads}")
         if self.head_dim % 2:
             raise ModelError(f"head_dim = {self.head_dim} must be even for rotary embedding")
-        if self.rope_theta <= 0:
-            raise ModelError(f"rope_theta = {self.rope_theta} must be positive")
+        for name in ("rope_theta", "norm_eps"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ModelError(f"{name} = {getattr(self, name)} must be positive and finite")
         # Only what the family's tensors and config.json can say, so that a saved folder reads back to the same model.
         llama_like = self.family in ("llama", "qwen3")
         allowed = {

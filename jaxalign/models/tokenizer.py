@@ -13,7 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jaxalign.errors import InputError, ModelError
+from jaxalign.errors import InputError, ModelError, shown
+from jaxalign.files import read_json
+from jaxalign.models.time_limit import call_within
 
 Message = dict[str, str]
 
@@ -24,7 +26,13 @@ _BREAK = "\ufdd0"
 # are. They are no turn markers: nothing can be forged with them.
 _REASONING = ("<think>", "</think>")
 _DATE = "26 Jul 2024"  # what Llama 3's templates use where there is no clock
+_TEMPLATE_SECONDS = 10.0  # a conversation takes milliseconds
+_TEMPLATE_CHARACTERS = 10_000_000  # besides 100 for each character of the messages
 _ROLE = re.compile(r"[A-Za-z_]+")
+
+
+class _EndlessTemplate(InputError):
+    pass
 
 
 class Tokenizer:
@@ -201,14 +209,34 @@ class Tokenizer:
         return re.sub(f"{kept}({self._start})", rf"\1{_BREAK}", text)
 
     def _render(self, messages: Sequence[Message], add_generation_prompt: bool, where: str) -> str:
+        """What the chat template makes of the messages, in bounded time.
+
+        A template is a program that came with the model. The library runs it in a sandbox that keeps it from files and
+        from code; that it ends, and that its errors are named, is seen to here.
+        """
         import jinja2
 
-        try:
+        def render() -> Any:
             return self._library.apply_chat_template(
                 list(messages), tokenize=False, add_generation_prompt=add_generation_prompt, date_string=_DATE
             )
+
+        try:
+            rendered = call_within(_TEMPLATE_SECONDS, render)
         except jinja2.TemplateError as error:
             raise InputError(f"{where}: the chat template refuses these messages: {error}") from error
+        except TimeoutError as error:
+            raise _EndlessTemplate(f"{where}: the chat template of {self.folder} does not end: {error}.") from None
+        except Exception as error:
+            # Templates compute: whatever Python raises may come out of them.
+            kind = type(error).__name__
+            raise InputError(
+                f"{where}: the chat template of {self.folder} fails: {kind}: {shown(str(error))}"
+            ) from error
+        most = _TEMPLATE_CHARACTERS + 100 * sum(len(text) for message in messages for text in message.values())
+        if not isinstance(rendered, str) or len(rendered) > most:
+            raise InputError(f"{where}: the chat template of {self.folder} makes more than {most:,} characters of it.")
+        return rendered
 
     def _one_bos(self, ids: list[int]) -> list[int]:
         """Drops a doubled BOS at the start; adds a missing one where the tokenizer adds it to every text."""
@@ -236,6 +264,8 @@ class Tokenizer:
         messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": probe}]
         try:
             rendered = self._render(messages, False, "chat template")
+        except _EndlessTemplate as error:
+            raise ModelError(str(error)) from None
         except InputError:
             return None  # a template for other conversations; the declared end tokens remain
         after = rendered[rendered.rfind(probe) + len(probe) :].lstrip() if probe in rendered else ""
@@ -338,12 +368,12 @@ def _declared_end_ids(file: Path) -> list[int]:
     """`eos_token_id` of a JSON file: an int, a list, null or missing; no file is as good as a missing field."""
     if not file.is_file():
         return []
-    try:
-        value = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-    except (ValueError, AttributeError) as error:
-        raise ModelError(f"{file}: not a JSON object ({error}).") from error
+    content = read_json(file, ModelError)
+    if not isinstance(content, dict):
+        raise ModelError(f"{file}: not a JSON object.")
+    value = content.get("eos_token_id")
     values = [] if value is None else value if isinstance(value, list) else [value]
     for item in values:
         if not isinstance(item, int) or isinstance(item, bool) or item < 0:
-            raise ModelError(f"{file}: eos_token_id {value!r} is neither an id, a list of ids, nor null.")
+            raise ModelError(f"{file}: eos_token_id {shown(value)} is neither an id, a list of ids, nor null.")
     return values

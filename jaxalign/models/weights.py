@@ -5,7 +5,6 @@ surplus or wrongly shaped tensor is collected before anything is loaded and repo
 """
 
 import dataclasses
-import json
 import logging
 import math
 import re
@@ -17,7 +16,7 @@ import jax
 import numpy as np
 
 from jaxalign.errors import ModelError
-from jaxalign.files import atomic_folder, write_json
+from jaxalign.files import atomic_folder, read_json, write_json
 from jaxalign.models.config import DecoderConfig
 from jaxalign.models.config_json import to_hugging_face
 from jaxalign.models.transformer import Layers, Params, abstract_params, layers_of
@@ -97,11 +96,8 @@ class _Files:
         self.wrong: list[str] = []
         promised: dict[str, str] = {}
         if index.is_file():
-            try:
-                promised = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-                paths = [folder / name for name in sorted(set(promised.values()))]
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ModelError(f"{index}: not a safetensors index ({error!r})") from None
+            promised = _index(index)
+            paths = [folder / name for name in sorted(set(promised.values()))]
         else:
             paths = sorted(folder.glob("*.safetensors"))
             if not paths:
@@ -135,6 +131,17 @@ class _Files:
 
     def kind(self, name: str) -> str:
         return self.where[name].get_slice(name).get_dtype()
+
+
+def _index(path: Path) -> dict[str, str]:
+    """The file of each tensor. Files lie beside the index: a name that leads elsewhere is refused."""
+    try:
+        found = read_json(path, ModelError)["weight_map"]
+        if not all(re.fullmatch(r"[^/\\]+\.safetensors", file) for file in found.values()):
+            raise TypeError("a file is no NAME.safetensors beside it")
+    except (ModelError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{path}: not a safetensors index ({error})") from None
+    return found
 
 
 def _check(files: _Files, targets: list[_Target], config: DecoderConfig, folder: Path) -> None:

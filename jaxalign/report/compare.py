@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxalign.errors import InputError
+from jaxalign.errors import DataError, InputError
+from jaxalign.files import is_number
 from jaxalign.metrics.bootstrap import paired_difference
 from jaxalign.report import numbers, read, tables
 from jaxalign.report.numbers import Estimate
@@ -86,12 +87,8 @@ def _judged(folder: Path) -> dict[str, dict[_Key, dict[Hashable, tuple[str, floa
     """By method and measure, each pair's user and credit: 1 where it is ranked as labelled, 0.5 for a tie."""
     rows = read.read_rows(folder, "pairs.jsonl") or []
     texts: dict[Any, Any] = {}
-    path = folder / "texts.jsonl"
-    if path.is_file():
-        for text in path.read_text(encoding="utf-8").split("\n"):
-            if text.strip():
-                row = json.loads(text)
-                texts[row["text"]] = json.dumps([row["prompt"], row["response"]])
+    for row in read.read_rows(folder, "texts.jsonl") or []:
+        texts[row["text"]] = json.dumps([row["prompt"], row["response"]])
     found: dict[str, dict[_Key, dict[Hashable, tuple[str, float]]]] = {}
     for row in rows:
         label = row.get("label", 1.0)
@@ -104,6 +101,8 @@ def _judged(folder: Path) -> dict[str, dict[_Key, dict[Hashable, tuple[str, floa
             chosen, rejected = row.get(f"{name}_chosen"), row.get(f"{name}_rejected")
             if chosen is None or rejected is None:
                 continue
+            if not all(map(is_number, (chosen, rejected, label))):
+                raise DataError(f"{folder / 'pairs.jsonl'}: user {row['user']!r}: '{name}' or 'label' is not a number")
             margin = (chosen - rejected) * (1 if label > 0.5 else -1)
             credit = 0.5 if margin == 0 else float(margin > 0)
             form, length = (None, None) if name == "reward" else (name, row.get("length"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxalign.errors import DataError, InputError
+from jaxalign.errors import DataError, InputError, shown
 
 SCHEMA = 2
 
@@ -25,6 +25,7 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     },
     "users.jsonl": {"measure": _TEXT, "method": _TEXT, "group": _TEXT, "user": _TEXT, "value": _OPTIONAL_NUMBER},
     "pairs.jsonl": {"user": _TEXT, "method": _TEXT},
+    "texts.jsonl": {"text": (int,), "prompt": (str, list), "response": _TEXT},
     "generations.jsonl": {"user": _TEXT, "method": _TEXT, "text": _OPTIONAL_TEXT},
 }
 # Fields that may be absent, which is the same as null; where present, of these types.
@@ -146,9 +147,10 @@ def read_rows(folder: Path, name: str) -> list[Row] | None:
 def _check_type(value: Any, types: tuple[type, ...], where: str) -> None:
     # A bool is an int in Python, not in JSON.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        names = {str: "text", int: "a number", float: "a number", type(None): "null", bool: "true or false"}
+        names = {str: "text", list: "a list", int: "a number", float: "a number", type(None): "null"}
+        names |= {bool: "true or false"}
         allowed = " or ".join(dict.fromkeys(names[kind] for kind in types))
-        raise DataError(f"{where} must be {allowed}, not {json.dumps(value)[:60]}")
+        raise DataError(f"{where} must be {allowed}, not {shown(value, 60)}")
 
 
 def _check_selection(path: Path, selection: Mapping[str, Any]) -> None:
@@ -187,7 +189,9 @@ def _parse(text: str, where: str) -> Row:
 
     try:
         value = json.loads(text, parse_constant=refuse)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except DataError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: it is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise DataError(f"{where}: it must be a JSON object")

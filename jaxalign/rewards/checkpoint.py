@@ -20,11 +20,12 @@ import orbax.checkpoint as ocp
 
 from jaxalign.data.blocks import PairBlocks
 from jaxalign.errors import InputError
-from jaxalign.files import write_json
+from jaxalign.files import read_json, write_json
 from jaxalign.rewards.protocol import Method
 
 _log = logging.getLogger(__name__)
 _MARK = "fit.json"
+_SIZES = "sizes of the state"
 _LAST_FILE = "_CHECKPOINT_METADATA"
 
 
@@ -55,6 +56,13 @@ def fingerprint(
         "settings": json.dumps(list(settings)),
         "data": digest.hexdigest(),
     }
+
+
+def _sizes(state: Any) -> str:
+    """A hash of the names, shapes and dtypes of a state's arrays."""
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    told = [f"{jax.tree_util.keystr(path)} {np.shape(leaf)} {np.asarray(leaf).dtype}" for path, leaf in leaves]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 
 class Checkpoints:
@@ -102,10 +110,16 @@ class Checkpoints:
         Raises:
           InputError: the folder belongs to another fit; says in what they differ.
         """
+        # A step of other sizes could not be read, and would be taken for a damaged one.
+        mark = {**mark, _SIZES: _sizes(fresh)}
         path = self.folder / _MARK
         if path.exists():
-            known = json.loads(path.read_text())
+            known = read_json(path, InputError)
+            if not isinstance(known, dict):
+                raise InputError(f"{path} is damaged: use another folder, or remove this one to start anew.")
             differ = [name for name in mark if known.get(name) != mark[name]]
+            # Where something else differs, that is why.
+            differ = [name for name in differ if name != _SIZES] or differ
             if differ:
                 raise InputError(
                     f"{self.folder} holds checkpoints of another fit: {', '.join(differ)} differ. Use another "

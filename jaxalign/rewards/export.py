@@ -1,6 +1,6 @@
 """A fitted reward model as a folder that needs no training data: `reward_model.json` and `reward_model.safetensors`."""
 
-import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +12,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from jaxalign.errors import InputError, ModelError
-from jaxalign.files import atomic_folder, write_json
+from jaxalign.errors import DataError, InputError, ModelError
+from jaxalign.files import atomic_folder, read_json, write_json
 from jaxalign.rewards.adapting import check_backbone
 from jaxalign.rewards.protocol import RewardModel, Tree
 from jaxalign.rewards.registry import describe, rebuild
@@ -86,13 +86,11 @@ def pooling_of(folder: Path) -> Literal["last", "mean"]:
     file = Path(folder) / REPORT
     if not file.is_file():
         return "last"
-    try:
-        pooling = json.loads(file.read_text(encoding="utf-8"))["pooling"]
-        if pooling not in ("last", "mean"):
-            raise ValueError(f"pooling {pooling!r}")
-        return pooling
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{file} is damaged ({error}). Fit the model again.") from error
+    note = read_json(file, ModelError)
+    pooling = note.get("pooling") if isinstance(note, dict) else None
+    if pooling not in ("last", "mean"):
+        raise ModelError(f"{file}: pooling = {pooling!r}, last or mean is needed. Fit the model again.")
+    return pooling
 
 
 def load(folder: Path, backbone: Mapping[str, str] | None = None) -> RewardModel:
@@ -108,25 +106,25 @@ def load(folder: Path, backbone: Mapping[str, str] | None = None) -> RewardModel
     """
     folder = Path(folder)
     for name in (CONFIG, ARRAYS):
-        if not (folder / name).is_file():
+        if not os.path.isfile(folder / name):
             raise ModelError(f"{folder} is not a reward model: it has no {name}. Write one with `jaxalign fit`.")
     try:
-        config = json.loads((folder / CONFIG).read_text())
+        config = read_json(folder / CONFIG, DataError)
         if config["format"] != FORMAT:
             raise ModelError(f"{folder} has format {config['format']}, and this jaxalign reads {FORMAT}. Upgrade it.")
         method = rebuild(config["method"])
         users, fitted_for = tuple(config["users"]), dict(config["backbone"])
         tree = unflatten(load_file(folder / ARRAYS))
-    except (json.JSONDecodeError, KeyError, TypeError, SafetensorError) as error:
+        model = RewardModel(
+            method=method,
+            shared=tree["shared"],
+            user_params=tree.get("users", {}),
+            users=users,
+            backbone=fitted_for,
+        )
+        rows = {leaf.shape[0] for leaf in jax.tree.leaves(model.user_params)}
+    except (DataError, AttributeError, IndexError, KeyError, TypeError, SafetensorError) as error:
         raise ModelError(f"{folder} is damaged ({error}). Fit it again.") from error
-    model = RewardModel(
-        method=method,
-        shared=tree["shared"],
-        user_params=tree.get("users", {}),
-        users=users,
-        backbone=fitted_for,
-    )
-    rows = {leaf.shape[0] for leaf in jax.tree.leaves(model.user_params)}
     if rows - {len(users)}:
         raise ModelError(f"{folder} is damaged ({len(users)} users, but parameters of {rows.pop()}). Fit it again.")
     if backbone is not None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import logging
 from typing import Any
 
 import jax
@@ -15,6 +16,8 @@ from jaxalign.metrics.calibration import expected_calibration_error
 from jaxalign.rewards.adapting import check_width
 from jaxalign.rewards.pairs import Pairs, check, to_device
 from jaxalign.rewards.protocol import Method, RewardModel, Tree
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,6 +102,15 @@ class Evaluation:
         return dataclasses.asdict(self)
 
 
+def warn_of_ties(method: str, pairs: int, ties: int) -> None:
+    """Says so where most rewards do not tell the two texts apart: an accuracy near one half then hides a broken model.
+
+    Rewards of `reference` are equal by design.
+    """
+    if 2 * ties > pairs and method != "reference":
+        _log.warning("%s gives both texts the same reward in %d of %d pairs: each counts one half", method, ties, pairs)
+
+
 def evaluate(model: RewardModel, blocks: PairBlocks) -> Evaluation:
     """Loss, accuracy, calibration and spread on pairs of users whom the model knows; raises as `pair_rewards`."""
     chosen, rejected, losses = _score(model, blocks)
@@ -107,6 +119,8 @@ def evaluate(model: RewardModel, blocks: PairBlocks) -> Evaluation:
     counts = count(block[0], block[1], blocks.mask, blocks.label)
     rewards = np.concatenate([chosen, rejected]) / float(model.shared["margin_deviation"])
     some = bool(losses.size)
+    pairs, ties = int(np.asarray(counts.pairs).sum()), int(np.asarray(counts.ties).sum())
+    warn_of_ties(model.method.name, pairs, ties)
     return Evaluation(
         loss=float(losses.mean(dtype=np.float64)) if some else None,
         macro=macro(counts),
@@ -115,7 +129,7 @@ def evaluate(model: RewardModel, blocks: PairBlocks) -> Evaluation:
         ece=expected_calibration_error(chosen - rejected, blocks.label[blocks.mask]),
         reward_mean=float(rewards.mean(dtype=np.float64)) if some else None,
         reward_spread=float(rewards.std(dtype=np.float64)) if some else None,
-        pairs=int(np.asarray(counts.pairs).sum()),
-        ties=int(np.asarray(counts.ties).sum()),
+        pairs=pairs,
+        ties=ties,
         users=int((np.asarray(counts.pairs) > 0).sum()),
     )

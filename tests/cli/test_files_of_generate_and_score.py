@@ -87,6 +87,24 @@ def test_prompt_files_are_checked_before_the_model_is_loaded(line, message, tmp_
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["generate", "score", "compare", "data prepare"])
+def test_a_file_that_is_there_is_replaced_on_request_only(command, tmp_path, capsys):
+    out = tmp_path / "out.jsonl"
+    out.write_text("of an earlier run")
+    flags = {
+        "generate": ["--model", "./absent", "--prompt", "a", "--out"],
+        "score": ["--model", "./absent", "--responses", str(tmp_path / "absent.jsonl"), "--out"],
+        "compare": [str(tmp_path / "one"), str(tmp_path / "two"), "--csv"],
+        "data prepare": ["nothing", "--out"],
+    }[command]
+    assert main([*command.split(), *flags, str(out)]) == 2
+    assert f"{out} exists. Give another file, or --overwrite." in capsys.readouterr().err
+    # With it, the next thing that is wrong is found; nothing was written.
+    assert main([*command.split(), *flags, str(out), "--overwrite"]) == 2
+    assert "exists" not in capsys.readouterr().err
+    assert out.read_text() == "of an earlier run"
+
+
 @pytest.mark.parametrize(
     ("array", "message"),
     [

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -111,6 +112,33 @@ def test_debug_shows_the_traceback(command, monkeypatch):
     monkeypatch.setenv("JAXALIGN_DEBUG", "1")
     with pytest.raises(InputError):
         cli.main(["fetch", "x"])
+
+
+def test_what_the_machine_refuses_is_a_line_and_a_status_too(command, capsys):
+    def fail(arguments):
+        raise PermissionError(13, "Permission denied", "results/x.jsonl")
+
+    command(fail)
+    assert cli.main(["fetch"]) == 2
+    assert capsys.readouterr().err == "jaxalign fetch: [Errno 13] Permission denied: 'results/x.jsonl'\n"
+    with pytest.raises(PermissionError):
+        cli.main(["--debug", "fetch"])
+
+
+def test_a_traceback_is_printed_on_request_only(tmp_path):
+    plain, debug = (run(*flags, "report", str(tmp_path / "absent")) for flags in ((), ("--debug",)))
+    assert plain.returncode == 2
+    assert "Traceback" not in plain.stderr
+    assert "there is no such folder" in plain.stderr
+    assert "Traceback" in debug.stderr
+    assert "there is no such folder" in debug.stderr
+
+
+def test_the_statuses_are_documented():
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    statuses = ("0 all well", "1 some items failed", "2 the request cannot be carried out", "130 interrupted")
+    for told in (*statuses, "jaxalign --debug COMMAND"):
+        assert told in readme
 
 
 def test_a_bug_is_not_hidden(command):

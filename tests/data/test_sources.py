@@ -111,7 +111,7 @@ def test_lamp_errors(tmp_path):
     with pytest.raises(DataError, match="question 01: there is no output"):
         list(lamp.completions(folder, 4, part="validation"))
     (folder / "dev_outputs.json").write_text("{", encoding="utf-8")
-    with pytest.raises(DataError, match="not one JSON value"):
+    with pytest.raises(DataError, match="not valid JSON"):
         list(lamp.completions(folder, 4, part="validation"))
     (folder / "dev_outputs.json").unlink()
     with pytest.raises(DataError, match="lacks dev_outputs"):

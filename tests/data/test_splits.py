@@ -83,6 +83,31 @@ def test_by_user(rows, unseen, validation, seed):
 
 
 @QUICK
+@given(
+    st.lists(st.text(st.characters(exclude_categories=[]), max_size=4), max_size=12),
+    st.floats() | st.floats(0, 1),
+    st.floats() | st.floats(0, 1),
+    st.integers(),
+)
+def test_any_texts_shares_and_seeds_give_a_split_or_a_typed_error(texts, one, other, seed):
+    rows = [Preference(user=text, prompt=text, chosen=text, rejected=text[::-1], group=text or None) for text in texts]
+    for split in (
+        lambda: by_user(rows, unseen=one, validation=other, seed=seed),
+        lambda: by_group(rows, test=one, validation=other, seed=seed),
+        lambda: support_query(rows, query=one, seed=seed),
+        lambda: personal_split(rows, unseen_users=one, validation_groups=other, seed=seed),
+        lambda: few_shot(rows, (seed,), seed=seed),
+        lambda: limit_per_user(rows, seed, seed=seed),
+    ):
+        try:
+            found = split()
+        except InputError:
+            continue
+        kept = [row for side in parts(found).values() for row in side] if dataclasses.is_dataclass(found) else []
+        assert bag(kept).keys() <= bag(rows).keys()
+
+
+@QUICK
 @given(ROWS, SHARE, SHARE, st.integers(0, 5))
 def test_by_group(rows, test, validation, seed):
     split = by_group(rows, test=test, validation=validation, seed=seed)

@@ -11,6 +11,7 @@ import stepwise
 from jaxalign.decoding import Generation, Greedy, RewardHead, VocabularyValue, generate, loop, stream
 from jaxalign.decoding.guidance.base import for_rows
 from jaxalign.decoding.rows import make_rows
+from jaxalign.models import random
 
 LM = stepwise.tiny_lm()
 CONTEXT, VOCAB = LM.config.max_position, LM.config.vocab_size
@@ -125,6 +126,27 @@ def test_requests_of_similar_size_share_one_program():
             LM, prompts, guidance=other, user=rng.integers(0, 2, 4), top_k=k, max_new_tokens=rng.integers(1, 17, 4)
         )
     assert sizes() == before
+
+
+@pytest.mark.slow
+def test_prompts_of_all_lengths_and_many_users_share_a_handful_of_programs():
+    """50 prompts of 1 to 50 tokens by 20 users: a program for each bucket of lengths, and none for a user."""
+    config = dataclasses.replace(LM.config, num_layers=1, max_position=64)
+    lm = random(config)
+    vectors = np.random.default_rng(0).standard_normal((20, 32)).astype(np.float32)
+
+    def run(order):
+        prompts = [[7] * (1 + place) for place in order]
+        head = RewardHead.linear(vectors, weight=0.5)
+        generate(
+            lm, prompts, guidance=head, user=[place % 20 for place in order], top_k=2, max_new_tokens=2, batch_size=8
+        )
+        return loop.start._cache_size() + loop.decode._cache_size()
+
+    before = loop.start._cache_size() + loop.decode._cache_size()
+    after = run(range(50))
+    assert 2 <= after - before <= 12
+    assert run(np.random.default_rng(1).permutation(50)) == after
 
 
 # What is drawn.

@@ -79,6 +79,21 @@ def test_one_row_in_a_batch_of_one(expected):
     assert generate(LM, PROMPTS[2:3], guidance=head, user=1, top_k=5, max_new_tokens=NEW)[0].tokens == expected[2]
 
 
+def test_sampled_rows_have_settings_of_their_own():
+    """Guidance weights of 0, 1 and 50, other seeds, k and temperatures: a greedy or an extreme row changes no other."""
+    weight = np.asarray([0.0, 1.0, 50.0, 1.0], np.float32)
+    own = {"user": [0, 1, 2, 0], "top_k": [8, 3, 5, 1], "temperature": [1.0, 0.7, 0.0, 1.0], "seed": [1, 2, 3, 4]}
+    together = generate(
+        LM, PROMPTS, guidance=dataclasses.replace(HEAD, weight=weight), request=0, max_new_tokens=NEW, **own
+    )
+    for row, prompt in enumerate(PROMPTS):
+        alone = {name: [values[row]] * 4 for name, values in own.items()} | {"top_k": [own["top_k"][row], 8, 8, 8]}
+        head = dataclasses.replace(HEAD, weight=np.full(4, weight[row]))
+        results = generate(LM, [prompt] * 4, guidance=head, request=0, max_new_tokens=NEW, **alone)
+        assert results[0].tokens == together[row].tokens
+    assert together[3].tokens == PLAIN[3]  # one candidate
+
+
 def test_the_order_of_rows_and_the_batch_size_do_not_matter(expected):
     weight = np.asarray(WEIGHTS, np.float32)
     order = np.array([3, 1, 0, 2])

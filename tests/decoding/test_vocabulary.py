@@ -57,6 +57,23 @@ def test_exactly_k_and_the_lowest_ids_first_among_ties():
     np.testing.assert_array_equal(kept, [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_ties_are_drawn_the_same_alone_and_among_others(dtype):
+    """Half precision makes ties common: two equal maxima with k = 1 give the lower id, whatever is drawn."""
+    tied = np.zeros(WIDE, np.float32)
+    tied[[700, 1200]] = 3.0
+    others = RNG.standard_normal((8, WIDE)).astype(np.float32)
+    batch = jnp.asarray(np.concatenate([others[:4], tied[None], others[4:]]), dtype).astype(jnp.float32)
+    keep = jax.jit(
+        lambda x, uniform: vocabulary.sample(vocabulary.keep_top_k(x, jnp.ones(len(x), jnp.int32), 1), uniform)
+    )
+    for seed in range(50):
+        uniform = np.random.default_rng(seed).random(9).astype(np.float32)
+        drawn = keep(batch, uniform)
+        np.testing.assert_array_equal(drawn, np.asarray(batch).argmax(axis=-1))
+        assert int(keep(batch[4:5], uniform[4:5])[0]) == int(drawn[4]) == 700
+
+
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 5.0])
 def test_nucleus_is_the_one_found_by_sorting(temperature):
     logits = RNG.standard_normal((20, WIDE)).astype(np.float32) / np.float32(temperature)

@@ -202,7 +202,7 @@ def test_another_config_or_other_data_in_the_same_folder_is_refused(undisturbed,
         ({"rejected": ("nothing",)}, "nothing"),
         ({"batch_size": 0}, "batch_size = 0"),
         ({"source": "ukp", "data": None}, "needs data"),
-        ({"weights": (-1.0,)}, "weights: -1"),
+        ({"weights": (-1.0,)}, "weights = -1"),
         ({"validation": 0.0}, "No row is left for seen_validation"),
     ],
 )

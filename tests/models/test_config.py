@@ -306,6 +306,20 @@ def test_rotary_settings_that_are_refused(place, value, message):
         ({"model_type": "qwen3", "head_dim": 64, "mlp_bias": True}, "mlp_bias = True"),
         ({"model_type": "qwen3"}, "head_dim = None"),
         ({"model_type": "qwen2", "num_key_value_heads": None}, "num_key_value_heads = None"),
+        # Values that no published file has, of which none may pass for another.
+        ({"architectures": 3}, "architectures = 3, a list of names is needed"),
+        ({"layer_types": [{}]}, r"layer_types = \[{}\], a list of names"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings = 'false', true or false is needed"),
+        ({"attention_bias": 1}, "attention_bias = 1, true or false"),
+        ({"rope_interleaved": "no"}, "rope_interleaved = 'no', true or false"),
+        ({"sliding_window": "4096"}, "sliding_window = '4096', a number of tokens"),
+        ({"rope_theta": float("nan")}, "rope_theta = nan.*a number is needed"),
+        ({"rope_theta": 10**400}, "rope_theta = 10.*a number is needed"),
+        ({"rms_norm_eps": float("inf")}, "rms_norm_eps = inf"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000 is more than any model has"),
+        ({"vocab_size": 2**31}, "vocab_size = 2147483648 is more than any model has"),
+        ({"rope_scaling": LLAMA3 | {"original_max_position_embeddings": 8192.5}}, "8192.5.*a whole number"),
+        ({"rope_scaling": LLAMA3 | {"factor": float("inf")}}, "factor = inf.*a number is needed"),
     ],
 )
 def test_what_is_refused_is_named_with_its_value(fields, message):

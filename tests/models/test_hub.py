@@ -70,7 +70,9 @@ def test_a_local_folder_is_used_as_it_is(tmp_path, monkeypatch):
     assert hub.resolve("~/model") == tmp_path / "home" / "model"
 
 
-@pytest.mark.parametrize("name", ["./nope", "/nope/model", "~/nope", "", "a b", "a/b/c", "../x"])
+@pytest.mark.parametrize(
+    "name", ["./nope", "/nope/model", "~/nope", "", "a b", "a/b/c", "../x", "x" * 300 + "/y/z", "a\0b"]
+)
 def test_what_can_be_no_model_is_refused(name):
     with pytest.raises(ModelError, match="no such folder"):
         hub.resolve(name)

@@ -11,6 +11,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from jaxalign.errors import DownloadError, InputError, ModelError
 from jaxalign.models import hub
+from jaxalign.models import tokenizer as tokenizer_module
 from jaxalign.models.tokenizer import Tokenizer, left_pad
 
 CHATML = (
@@ -319,6 +320,41 @@ def test_an_empty_or_malformed_prompt_is_refused_by_name(prompt, style):
 def test_a_template_may_refuse(style):
     with pytest.raises(InputError, match="only user and assistant here"):
         style("mistral").chat([{"role": "system", "content": "be nice"}, user("fox")])
+
+
+ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}"
+
+
+def test_a_template_that_does_not_end_is_stopped_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokenizer_module, "_TEMPLATE_SECONDS", 0.2)
+    with pytest.raises(ModelError, match=r"the chat template of .* does not end"):
+        Tokenizer.from_folder(build(tmp_path, special=["<s>"], template=ENDLESS + "{% endfor %}"))
+    # One that ends for most conversations is stopped where it does not.
+    template = "{% if 'fox' in messages[0].content %}" + ENDLESS + "{% endfor %}{% endif %}{{ messages[0].content }}"
+    tokenizer = Tokenizer.from_folder(build(tmp_path, special=["<s>"], template=template))
+    with pytest.raises(InputError, match=r"^line 7: the chat template of .* does not end"):
+        tokenizer.prompt("fox", where="line 7")
+    assert tokenizer.decode(tokenizer.prompt("dog")) == "dog"
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ 1 // 0 }}", "fails: ZeroDivisionError"),
+        ("{{ messages[0].content + 1 }}", "fails: TypeError"),
+        ("{{ range(10 ** 9) | list }}", "fails: OverflowError"),
+        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "fails: RecursionError"),
+        ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "refuses these messages: access to attribute"),
+        ("{{ messages.append(1) }}", "refuses these messages"),
+        ("{% include '/etc/passwd' %}", "fails: TypeError: .*no loader"),
+        ("{{ messages[0].content | upper", "refuses these messages"),
+        ("{{ messages[0].content * 4000000 }}", "makes more than 10,000,700 characters"),
+    ],
+)
+def test_a_template_that_fails_is_named_with_its_error(tmp_path, template, message):
+    tokenizer = Tokenizer.from_folder(build(tmp_path, special=["<s>"], template=template))
+    with pytest.raises(InputError, match=f"^line 7: the chat template .*{message}"):
+        tokenizer.prompt("fox", where="line 7")
 
 
 def test_a_folder_without_a_tokenizer(tmp_path):

@@ -95,6 +95,44 @@ def test_a_step_that_is_not_complete_is_skipped_and_written_again(data, tmp_path
     assert_bitwise(whole, fit(data, tmp_path))
 
 
+def placed(devices, values):
+    """Arrays split over the first `devices` devices."""
+    mesh = jax.make_mesh(
+        (devices,), ("users",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:devices]
+    )
+    return jax.device_put(values, jax.NamedSharding(mesh, jax.P("users")))
+
+
+def test_a_state_of_eight_devices_is_resumed_on_any_number(tmp_path):
+    values = np.arange(16, dtype=np.float32)
+    record = {"done": np.asarray(3)}
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.resume({"lanes": placed(8, 0 * values), "record": record}, {})
+        checkpoints.save(3, {"lanes": placed(8, values), "record": record})
+    for devices in (1, 4):
+        with Checkpoints(tmp_path) as checkpoints:
+            lanes, _ = checkpoints.resume({"lanes": placed(devices, 0 * values), "record": record}, {})
+        np.testing.assert_array_equal(lanes, values)
+        assert len(lanes.sharding.device_set) == devices
+
+
+@pytest.mark.parametrize("change", ["more layers", "fewer layers", "wider", "dtype", "no head"])
+def test_a_state_of_other_sizes_is_refused_and_kept(tmp_path, change):
+    def state(layers=2, width=3, dtype=np.float32, head=True):
+        arrays = {f"layer {n}": np.ones(width, dtype) for n in range(layers)} | ({"head": np.ones(1)} if head else {})
+        return {"lanes": arrays, "record": {"done": np.asarray(1)}}
+
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.resume(state(), {})
+        checkpoints.save(1, state())
+    kept = sorted(tmp_path.rglob("*"))
+    changes = {"more layers": {"layers": 3}, "fewer layers": {"layers": 1}, "wider": {"width": 4}}
+    changes |= {"dtype": {"dtype": np.float64}, "no head": {"head": False}}
+    with Checkpoints(tmp_path) as checkpoints, pytest.raises(InputError, match="sizes of the state differ"):
+        checkpoints.resume(state(**changes[change]), {})
+    assert sorted(tmp_path.rglob("*")) == kept
+
+
 def test_another_fit_is_refused_and_told_apart(data, tmp_path):
     with pytest.raises(Killed):
         fit(data, tmp_path, killer(5))

@@ -1,12 +1,14 @@
+import dataclasses
 import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from planted import SMALL, short
+import tiny
+from planted import SMALL, make_blocks, short
 
-from jaxalign import rewards
+from jaxalign import models, rewards
 from jaxalign.errors import InputError, ModelError
 from jaxalign.rewards.export import load, save
 from jaxalign.rewards.losses import BradleyTerry
@@ -45,6 +47,49 @@ def test_hyper_parameters_survive_with_loss_and_infinity(mixed, tmp_path):
     assert load(tmp_path / "m").method == method
 
 
+ODD_USERS = (
+    "a/b",
+    "a_b",
+    "a:b",
+    "../x",
+    "x.",
+    "X",
+    "x",
+    "u" * 300,
+    "007",
+    "7",
+    "nan",
+    "é",
+    "e\u0301",
+    "\U0001f600",
+    "\u202e",
+)
+
+
+def test_each_user_keeps_a_reward_of_their_own_whatever_the_id(tmp_path):
+    taste = np.random.default_rng(0).standard_normal((len(ODD_USERS), 4))
+    blocks = dataclasses.replace(make_blocks(taste, pairs=4), users=ODD_USERS)
+    model = rewards.fit(short("per_user"), blocks).model
+    save(model, tmp_path / "m")
+    loaded = load(tmp_path / "m")
+    assert loaded.users == ODD_USERS
+    vectors = {np.asarray(loaded.linear_form(loaded.shared, loaded.user(user))[0]).tobytes() for user in ODD_USERS}
+    assert len(vectors) == len(ODD_USERS)
+    for user in ODD_USERS:
+        jax.tree.map(np.testing.assert_array_equal, loaded.user(user), model.user(user))
+    # No id is a name of a file, so none leads anywhere.
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["m", "reward_model.json", "reward_model.safetensors"]
+
+
+def test_a_language_model_is_no_reward_model_and_the_other_way_round(fitted, tmp_path):
+    tiny.save(tmp_path / "lm", tiny.CONFIGS["smollm2"])
+    with pytest.raises(ModelError, match=r"is not a reward model: it has no reward_model\.json"):
+        load(tmp_path / "lm")
+    save(fitted("bt").model, tmp_path / "rm")
+    with pytest.raises(ModelError, match=r"there is no config\.json"):
+        models.load(str(tmp_path / "rm"))
+
+
 def test_existing_folders_are_kept_unless_asked(fitted, tmp_path):
     model = fitted("bt").model
     save(model, tmp_path / "m")
@@ -75,6 +120,18 @@ def test_damaged_folders_are_refused(fitted, tmp_path):
     (folder / "reward_model.json").write_text(json.dumps({**config, "users": config["users"][:-1]}))
     with pytest.raises(ModelError, match="8 users, but parameters of 9"):
         load(folder)
+    whole = (folder / "reward_model.json").read_text()
+    for text in (
+        "[]",
+        "{}",
+        "[" * 100_000,
+        "\xff",
+        '{"format": 1, "method": 3}',
+        whole.replace('"users": [', '"users": 1, "x": ['),
+    ):
+        (folder / "reward_model.json").write_text(text, encoding="latin-1")
+        with pytest.raises(ModelError, match="is damaged"):
+            load(folder)
     config["method"]["name"] = "lroe"
     (folder / "reward_model.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match="Did you mean 'lore'"):

@@ -8,6 +8,7 @@ import tiny
 
 from jaxalign import models
 from jaxalign.data.schema import Preference
+from jaxalign.errors import InputError
 from jaxalign.rewards.features import extract, pair_blocks
 
 
@@ -41,6 +42,14 @@ def test_features_equal_one_text_at_a_time_and_row_order_changes_nothing(folder,
     np.testing.assert_array_equal(cached.last, together.last)
     one, other = pair_blocks(pairs, together), pair_blocks(pairs[::-1], together)
     np.testing.assert_array_equal(one.chosen, other.chosen)
+
+
+def test_a_long_prompt_is_refused_rather_than_cut_into_its_response(folder):
+    """Cut from the right, both texts of the pair would be the same ids."""
+    lm = models.load(str(folder))
+    pairs = [("x" * (lm.config.max_position + 50), answer) for answer in ("yes", "no")]
+    with pytest.raises(InputError, match=r"prompt 0 and its response have 164\d\d tokens .*shorten"):
+        extract(lm, pairs)
 
 
 def test_features_of_other_weights_are_not_taken_for_these(tmp_path):

@@ -136,6 +136,18 @@ def test_margins_have_unit_deviation_and_no_spread_is_handled():
     assert rewarded.chosen[0, 0] - rewarded.rejected[0, 0] == pytest.approx(1.0, abs=1e-4)
 
 
+def test_a_model_that_tells_no_two_texts_apart_is_half_right_and_said(noisy, caplog):
+    train, validation = noisy
+    same = dataclasses.replace(train, features=np.ones_like(train.features))
+    report = rewards.fit(short("bt"), same).report.train
+    assert (report.macro, report.micro, report.ties) == (0.5, 0.5, report.pairs)
+    assert f"bt gives both texts the same reward in {report.pairs} of {report.pairs} pairs" in caplog.text
+    caplog.clear()
+    rewards.fit(short("bt"), train, validation, grid={})
+    rewards.fit(short("reference"), train)
+    assert "same reward" not in caplog.text
+
+
 def test_soft_labels_and_margins_reach_the_loss(noisy):
     train, _ = noisy
     undecided = dataclasses.replace(train, label=np.full_like(train.label, 0.5))

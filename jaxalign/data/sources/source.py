@@ -1,7 +1,6 @@
 """What is known about a public data set, and the check that a folder holds its files."""
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from jaxalign.data.reader import rows_of
 from jaxalign.data.row_error import RowError
 from jaxalign.errors import DataError
+from jaxalign.files import read_json
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,9 +86,9 @@ def json_document(path: Path) -> Any:
       DataError: it is not.
     """
     try:
-        return json.loads(path.read_bytes().decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path.name} is not one JSON value ({error}). Get the file again.") from error
+        return read_json(path, DataError)
+    except DataError as error:
+        raise DataError(f"{error}. Get the file again.") from None
 
 
 def field(row: Any, name: str, path: Path, line: int, kind: type = str) -> Any:

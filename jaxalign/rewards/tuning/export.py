@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from jaxalign.errors import InputError, ModelError
-from jaxalign.files import atomic_folder, write_json
+from jaxalign.files import atomic_folder, read_json, write_json
 from jaxalign.models.config_json import from_hugging_face, to_hugging_face
 from jaxalign.models.language_model import LanguageModel
 from jaxalign.models.weights import save_params
@@ -32,7 +33,7 @@ _JOIN = "|"
 
 def is_tuned(folder: Path) -> bool:
     """Whether a folder holds a model that `save` wrote."""
-    return (Path(folder) / CONFIG).is_file()
+    return os.path.isfile(Path(folder) / CONFIG)
 
 
 def save(model: TunedModel, folder: Path, *, overwrite: bool = False) -> None:
@@ -84,7 +85,7 @@ def load(folder: Path) -> TunedModel:
         if not (folder / name).is_file():
             raise ModelError(f"{folder} is not a tuned reward model: it has no {name}. Write one with `jaxalign tune`.")
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = read_json(folder / CONFIG, InputError)
         if config["format"] != FORMAT:
             raise ModelError(f"{folder} has format {config['format']}, and this jaxalign reads {FORMAT}. Upgrade it.")
         loss, backbone = dict(config["loss"]), dict(config["backbone"])
@@ -98,9 +99,9 @@ def load(folder: Path) -> TunedModel:
             users=tuple(config["users"]),
             fitted_for=config["fitted_for"],
         )
-    except (json.JSONDecodeError, KeyError, TypeError, InputError, SafetensorError) as error:
+        rows = {leaf.shape[0] for leaf in jax.tree.leaves(model.variables["users"])}
+    except (AttributeError, IndexError, KeyError, TypeError, InputError, SafetensorError) as error:
         raise ModelError(f"{folder} is damaged ({error}). Fit it again.") from error
-    rows = {leaf.shape[0] for leaf in jax.tree.leaves(model.variables["users"])}
     if rows - {len(model.users)}:
         raise ModelError(f"{folder} is damaged: {len(model.users)} users, and parameters of {rows.pop()}.")
     return model

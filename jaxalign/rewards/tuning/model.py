@@ -22,7 +22,7 @@ from jaxalign.models.language_model import LanguageModel
 from jaxalign.models.transformer import Params, layers_of
 from jaxalign.rewards.features import chat_prompt
 from jaxalign.rewards.losses import Loss
-from jaxalign.rewards.scoring import Evaluation
+from jaxalign.rewards.scoring import Evaluation, warn_of_ties
 from jaxalign.rewards.tuning.arm import Arm
 from jaxalign.rewards.tuning.backbone import Backbone, Frozen, for_layers
 from jaxalign.rewards.tuning.forward import TextBatch
@@ -219,6 +219,8 @@ def evaluate(model: TunedModel, lm: LanguageModel, rows: Sequence[Preference], *
     mask = np.zeros(shape, bool)
     mask[pairs.user, column] = True
     counts = count(blocks[0], blocks[1], mask, blocks[2])
+    answered, ties = int(np.asarray(counts.pairs).sum()), int(np.asarray(counts.ties).sum())
+    warn_of_ties(model.method.name, answered, ties)
     return Evaluation(
         loss=float(losses.mean(dtype=np.float64)),
         macro=macro(counts),
@@ -227,8 +229,8 @@ def evaluate(model: TunedModel, lm: LanguageModel, rows: Sequence[Preference], *
         ece=expected_calibration_error(chosen - rejected, pairs.label),
         reward_mean=float(both.mean(dtype=np.float64)),
         reward_spread=float(both.std(dtype=np.float64)),
-        pairs=int(np.asarray(counts.pairs).sum()),
-        ties=int(np.asarray(counts.ties).sum()),
+        pairs=answered,
+        ties=ties,
         users=int((np.asarray(counts.pairs) > 0).sum()),
     )
 
