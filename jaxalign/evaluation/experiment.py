@@ -228,9 +228,16 @@ class Experiment:
 
 # The least that each number may be; of tuples, each item.
 _LEAST = dict.fromkeys(("min_pairs", "response_tokens", "batch_size", "prompts", "pairs_per_user", "users", "limit"), 1)
-_LEAST["test_prompts"] = 1
 _LEAST |= dict.fromkeys(("writing_users", "prompts_per_user", "validation_prompts", "in_context_pairs", "seed"), 0)
-_LEAST |= {"responses": 2, "shots": 1, "top_ks": 1, "weights": 0, "in_context_budget": 1, "common_taste": 0}
+_LEAST |= {
+    "responses": 2,
+    "test_prompts": 1,
+    "shots": 1,
+    "top_ks": 1,
+    "weights": 0,
+    "in_context_budget": 1,
+    "common_taste": 0,
+}
 
 _IN_CONTEXT = re.compile(r"(in_context|in_context_others|graded)_(random|recent|bm25)_([1-9]\d{0,5})", re.ASCII)
 # What one file system or another reads as a path, a device or a pattern.
