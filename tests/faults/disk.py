@@ -115,6 +115,13 @@ def faulty(folders: Sequence[Path], at: int | None = None, how: str = "no space"
         file = fdopen(handle, *args, **settings)
         return _File(file, path, disk) if disk.ours(path) else file
 
+    mkdir = os.mkdir
+
+    def made(path: Any, *args: Any, **settings: Any) -> None:
+        if not os.path.isdir(path):  # to make a folder that is there changes nothing
+            disk.step("make folder", path)
+        mkdir(path, *args, **settings)
+
     def tidied(call: Callable) -> Callable:
         def wrapped(path: Any, *args: Any, **settings: Any) -> Any:
             if disk.dead() and disk.ours(path):
@@ -140,7 +147,7 @@ def faulty(folders: Sequence[Path], at: int | None = None, how: str = "no space"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "replace", named("rename", os.replace, 1))
         patch.setattr(os, "rename", named("rename", os.rename, 1))
-        patch.setattr(os, "mkdir", named("make folder", os.mkdir))
+        patch.setattr(os, "mkdir", made)
         patch.setattr(tempfile, "mkstemp", temporary("make file", tempfile.mkstemp))
         patch.setattr(tempfile, "mkdtemp", temporary("make folder", tempfile.mkdtemp))
         patch.setattr(os, "fsync", flushed)

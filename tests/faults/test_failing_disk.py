@@ -53,7 +53,7 @@ def attempt(experiment, lm, place, at, how):
         except OSError as error:
             told = error
     if disk.failed and how != "kill":
-        assert told is not None, f"{disk.operations[-1]} failed, and nobody was told"
+        assert told is not None, f"{disk.operations[at]} failed, and nobody was told"
         assert told.errno == ERRORS[how]
         assert told.filename
     return disk.failed
@@ -65,7 +65,7 @@ def test_a_failure_further_on_each_time(how, undisturbed, lm, tmp_path, monkeypa
     monkeypatch.setenv("JAXALIGN_CACHE", str(tmp_path / "cache"))
     experiment = small(tmp_path / "run")
     attempts = 0
-    while attempt(experiment, lm, tmp_path, 5 * attempts, how):
+    while attempt(experiment, lm, tmp_path, 12 * attempts, how):
         attempts += 1
     assert attempts > 3
     assert results(experiment) == undisturbed[0]
