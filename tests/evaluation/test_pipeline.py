@@ -134,16 +134,26 @@ def test_interrupted_in_any_stage_and_run_again_gives_the_same(stage, undisturbe
         assert (again.folder / name).read_bytes() == (results.folder / name).read_bytes()
 
 
-def test_a_damaged_file_is_named_and_computed_again(undisturbed, lm, caplog):
+@pytest.mark.parametrize("damage", ["a flipped bit", "half of it"])
+def test_a_damaged_file_is_named_and_computed_again(damage, undisturbed, lm, caplog):
+    """All files that a rerun reads, damaged at once."""
     experiment, results = undisturbed
-    part = next((results.folder / "judged").glob("*.safetensors"))
-    whole = part.read_bytes()
-    part.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    cache = experiment.out.parent / "cache"
+    kept = [*results.folder.glob("*/[0-9]*.jsonl"), *results.folder.glob("*/*.safetensors")]
+    kept += [*results.folder.glob("models/*/*"), *cache.glob("features/*/*.features"), *results.folder.glob("*.jsonl")]
+    before = {path: path.read_bytes() for path in kept}
+    assert len(before) > 15
+    for path, content in before.items():
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        path.write_bytes(flipped if damage == "a flipped bit" else content[:middle])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAXALIGN_CACHE", str(experiment.out.parent / "cache"))
+        patch.setenv("JAXALIGN_CACHE", str(cache))
         assert run(experiment, lm).metrics == results.metrics
-    assert part.name in caplog.text
-    assert part.read_bytes() == whole
+    for path, content in before.items():
+        assert path.read_bytes() == content or path.name == "fit_report.json"  # has its seconds
+        # Those in the folder itself are written anew in any case.
+        assert path.parent == results.folder or path.name in caplog.text or path.parent.name in caplog.text
 
 
 @pytest.mark.slow
