@@ -15,8 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jaxalign.errors import InputError, JaxalignError
 
 log = logging.getLogger(__name__)
@@ -128,18 +126,6 @@ def process_count() -> int:
     from jax._src import distributed
 
     return int(distributed.global_state.num_processes or 1) if _store() is not None else 1
-
-
-def process_items(items: int, costs: Sequence[float] | np.ndarray | None = None) -> np.ndarray:
-    """The numbers of the items that are this process's own, ascending; every item belongs to exactly one process.
-
-    Args:
-      items: how many there are, the same in all processes.
-      costs: `[items]`, to give each process about the same cost; default: the same number.
-    """
-    from jaxalign.evaluation.sharding import balance
-
-    return balance(np.ones(items) if costs is None else costs, process_count())[process_index()]
 
 
 def exchange(name: str, value: str, timeout: float = 600) -> list[str]:

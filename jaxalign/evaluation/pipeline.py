@@ -140,9 +140,8 @@ def _features(experiment: Experiment, lm: LanguageModel, task: Task, progress: P
     }
     with progress("features", len(pairs)) as done:
         if distributed.process_count() > 1:
-            # Each process reads its own texts, and then finds those of the others in the cache where they share one.
-            mine = distributed.process_items(len(pairs), [float(len(text)) for _, text in pairs])
-            extract(lm, [pairs[place] for place in mine], **settings)
+            # Each process reads its share, and then finds those of the others in the cache, where they have one cache.
+            extract(lm, pairs, share=(distributed.process_index(), distributed.process_count()), **settings)
             distributed.barrier("features", timeout=24 * 3600)
         return extract(lm, pairs, progress=done, **settings)
 

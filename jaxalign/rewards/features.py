@@ -81,6 +81,7 @@ def extract(
     *,
     cache: Path | None = None,
     batch_size: int = 8,
+    share: tuple[int, int] = (0, 1),
     progress: Callable[[int], None] | None = None,
 ) -> TextFeatures:
     """Features of all different (prompt, response) among `pairs`.
@@ -91,6 +92,8 @@ def extract(
       cache: a folder of `FeatureCache`s, shared by models and runs: a text that the same weights have read is not read
         again, and an interrupted call continues.
       batch_size: texts per batch.
+      share: `(i, n)`: computes every n-th batch only, beginning with number i. The batches are those of all texts, so
+        that n processes over one cache give to the bit what one gives; what nobody has computed yet is 0.
       progress: told how many texts are done since the last call.
 
     Raises:
@@ -127,18 +130,18 @@ def extract(
     try:
         # Batches are those of all texts, whatever is known, so that a run that was interrupted computes its remaining
         # texts in the shapes that an undisturbed one would.
-        for batch in batches(encoded, batch_size, lm.pad_id, lm.config.max_position):
+        for number, batch in enumerate(batches(encoded, batch_size, lm.pad_id, lm.config.max_position)):
             places = np.asarray(batch.places)
             new = ~known[places]
-            if not new.any():
+            if not new.any() or number % share[1] != share[0]:
                 continue
             *pooled, scored = _read(lm.config, batch.width, lm.params, batch.tokens, batch.lengths, batch.responses)
             scored = np.asarray(scored, np.float64)
             real = len(places)
             for name, values in zip(("last", "mean", "prompt"), pooled, strict=True):
                 arrays[name][places[new]] = np.asarray(values)[:real][new]
-            for number in np.flatnonzero(new):
-                arrays["log_prob"][places[number]] = scored[number, -batch.responses[number] :].sum()
+            for text in np.flatnonzero(new):
+                arrays["log_prob"][places[text]] = scored[text, -batch.responses[text] :].sum()
             fresh += places[new].tolist()
             if len(fresh) >= _KEPT_AT_ONCE:
                 keep()

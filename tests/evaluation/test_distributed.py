@@ -112,7 +112,6 @@ def test_one_process_needs_nothing(monkeypatch):
     distributed.start()
     distributed.start("localhost:1", 1, 0)
     assert (distributed.process_index(), distributed.process_count()) == (0, 1)
-    assert distributed.process_items(3).tolist() == [0, 1, 2]
     distributed.barrier("x", 0)
     distributed.check_same({"config": "a"})
     assert distributed.from_first("x", "value") == "value"
@@ -148,13 +147,6 @@ def test_flags_that_do_not_fit(flags, message, monkeypatch):
 )
 def test_what_the_environment_says(environment, several):
     assert distributed._in_environment(environment) is several
-
-
-def test_work_of_processes_is_divided_by_cost(monkeypatch):
-    monkeypatch.setattr(distributed, "process_count", lambda: 2)
-    monkeypatch.setattr(distributed, "process_index", lambda: 1)
-    assert distributed.process_items(4, [9, 1, 1, 1]).tolist() == [1, 2, 3]
-    assert distributed.process_items(4).tolist() == [1, 3]
 
 
 def test_launch_marks_lines_and_gives_the_first_failure(capfd, monkeypatch):
