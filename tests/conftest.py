@@ -4,14 +4,18 @@ The environment is set before JAX is first imported, since JAX reads it once.
 """
 
 import os
+from pathlib import Path
 
 os.environ["JAX_PLATFORMS"] = os.environ.get("JAXALIGN_TEST_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+# Half of the suite's time is compiling, often the same program in several modules and workers: they share what they
+# compiled.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 os.environ["MPLBACKEND"] = "Agg"
-
-from pathlib import Path
 
 import hypothesis
 import jax

@@ -28,9 +28,6 @@ def folder(tmp_path_factory):
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXALIGN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    yield
-    # Commands keep compiled programs in the cache folder, which vanishes with the test.
-    jax.config.update("jax_compilation_cache_dir", None)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -244,8 +241,6 @@ def test_the_command(undisturbed, folder, tmp_path, capsys, monkeypatch):
     writer = types.SimpleNamespace(add_text=lambda *_: None, add_scalar=lambda *point: told.append(point))
     fake = types.SimpleNamespace(SummaryWriter=lambda place: contextlib.nullcontext(writer))
     monkeypatch.setitem(sys.modules, "tensorboardX", fake)
-    monkeypatch.setattr("jaxalign.cli.run.use_compilation_cache", lambda: None)
-    monkeypatch.setattr("jaxalign.cli.generate.use_compilation_cache", lambda: None, raising=False)
     _, results = undisturbed
     config = tmp_path / "mine.py"
     made = f"experiment = Experiment(**{ ({'model': str(folder)} | SETTINGS)!r})"
