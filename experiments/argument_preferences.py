@@ -24,7 +24,7 @@ experiment = Experiment(
     writing_users=4,
     prompts_per_user=1,
     validation_prompts=1,
-    in_context=("in_context_random_2", "in_context_bm25_2", "graded_bm25_1"),
-    in_context_budget=320,
+    in_context=("in_context_bm25_2", "graded_bm25_1"),
+    in_context_budget=240,
     in_context_pairs=1,
 )

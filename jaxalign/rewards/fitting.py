@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,8 @@ from jaxalign.rewards.ensemble import Ensemble
 from jaxalign.rewards.pairs import Statistics, check, statistics, to_device
 from jaxalign.rewards.protocol import Method, RewardModel, Tree, finite, row_of
 from jaxalign.rewards.scoring import Evaluation, evaluate, pair_rewards
+
+_log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 """Called with the steps done and the steps planned."""
@@ -214,6 +217,13 @@ def fit(
         seeds=seeds,
         seconds=time.perf_counter() - began,
     )
+    if judged is not None and report.best_step[first] == 0 and np.isfinite(report.train_loss[first]).sum() > 1:
+        _log.warning(
+            "%s: no step made the validation loss smaller, so that the model is the one before training. Lower "
+            "learning_rate (%g), or give more pairs.",
+            method.name,
+            method.learning_rate,
+        )
     return FitResult(model=model, report=report, ensemble=Ensemble.of(members))
 
 

@@ -148,6 +148,17 @@ def test_a_model_that_tells_no_two_texts_apart_is_half_right_and_said(noisy, cap
     assert "same reward" not in caplog.text
 
 
+def test_a_fit_that_never_becomes_better_than_its_start_is_said(noisy, caplog):
+    train, validation = noisy
+    report = rewards.fit(dataclasses.replace(short("bt"), learning_rate=500.0), train, validation, grid={}).report
+    assert report.best_step == (0,)
+    assert "bt: no step made the validation loss smaller" in caplog.text
+    caplog.clear()
+    rewards.fit(short("bt"), train, validation, grid={})
+    rewards.fit(rewards.make("drm"), train, validation, grid={})
+    assert "no step" not in caplog.text
+
+
 def test_soft_labels_and_margins_reach_the_loss(noisy):
     train, _ = noisy
     undecided = dataclasses.replace(train, label=np.full_like(train.label, 0.5))
