@@ -155,7 +155,7 @@ def test_a_fit_that_never_becomes_better_than_its_start_is_said(noisy, caplog):
     assert "bt: no step made the validation loss smaller" in caplog.text
     caplog.clear()
     rewards.fit(short("bt"), train, validation, grid={})
-    rewards.fit(rewards.make("drm"), train, validation, grid={})
+    rewards.fit(short("drm"), train, validation, grid={})
     assert "no step" not in caplog.text
 
 
