@@ -112,6 +112,7 @@ def test_one_of_each_kind_from_a_file(taste, folder, tmp_path, capsys):
     assert [json.loads(line)["tokens"] for line in capsys.readouterr().out.splitlines()] == plain
 
 
+@pytest.mark.slow
 def test_a_run_with_a_source_a_method_and_a_measure(taste, folder, tmp_path, capsys):
     settings = {
         "model": str(folder),

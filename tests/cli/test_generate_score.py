@@ -35,6 +35,7 @@ def run(folder, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.slow
 def test_the_best_of_several_has_the_larger_reward(run, folder):
     settings = ["--prompts", folder / "p.jsonl", "--max-new-tokens", 8, "--ignore-eos", "--records"]
     best = run("generate", *settings, "--best-of", 4, "--block", 4, "--seed", 3)

@@ -114,17 +114,6 @@ def test_debug_shows_the_traceback(command, monkeypatch):
         cli.main(["fetch", "x"])
 
 
-def test_what_the_machine_refuses_is_a_line_and_a_status_too(command, capsys):
-    def fail(arguments):
-        raise PermissionError(13, "Permission denied", "results/x.jsonl")
-
-    command(fail)
-    assert cli.main(["fetch"]) == 2
-    assert capsys.readouterr().err == "jaxalign fetch: [Errno 13] Permission denied: 'results/x.jsonl'\n"
-    with pytest.raises(PermissionError):
-        cli.main(["--debug", "fetch"])
-
-
 def test_a_traceback_is_printed_on_request_only(tmp_path):
     plain, debug = (run(*flags, "report", str(tmp_path / "absent")) for flags in ((), ("--debug",)))
     assert plain.returncode == 2

@@ -129,5 +129,5 @@ def test_prepare_command(tmp_path, capsys):
     assert load_preferences(out) == list(ukp.preferences(folder))
     folder = official.acl_tables(tmp_path / "acl")
     arguments = ["prepare", "acl_titles", "--data", str(folder), "--data-dir", str(tmp_path / "out"), "--out", str(out)]
-    assert data_command(arguments) == 0
+    assert data_command([*arguments, "--overwrite"]) == 0
     assert load_completions(out) == list(acl.completions(folder))

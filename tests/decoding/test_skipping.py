@@ -28,7 +28,7 @@ def decode(lm, guidance, budgets):
     return loop.decode(*arguments, state)
 
 
-@pytest.mark.parametrize("layers", ["unrolled", "scanned"])
+@pytest.mark.parametrize("layers", ["unrolled", pytest.param("scanned", marks=pytest.mark.slow)])
 def test_packed_decoding_gives_the_same_tokens(layers):
     lm = random(stepwise.CONFIG, layers=layers)
     # The weight of the second term falls: steps go from many survivors to few, through every budget.
@@ -54,6 +54,7 @@ def test_survivors_by_hand():
     np.testing.assert_array_equal(alive, [[True, True, True, False], [True, False, False, False]])
 
 
+@pytest.mark.slow
 def test_generate_packs_large_batches_of_clipped_rewards():
     """A batch of 64 candidates is packed, single rows are not; tokens are the same."""
     lm = random(stepwise.CONFIG)

@@ -59,6 +59,7 @@ def attempt(experiment, lm, place, at, how):
     return disk.failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "no space"])
 def test_a_failure_further_on_each_time(how, undisturbed, lm, tmp_path, monkeypatch):
     """One folder, in which each attempt gets further than the last, until one succeeds."""

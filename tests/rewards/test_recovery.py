@@ -122,7 +122,11 @@ def test_user_embedding_of_zero_is_a_global_network(groups):
             {"width": 16, "layers": 1, "heads": 2, "decay": 0.0001, "learning_rate": 0.01},
             marks=pytest.mark.slow,
         ),
-        ("user_embedding", {"embedding": 2, "hidden": 8, "decay": 0.3, "strength": 0.1, "learning_rate": 0.03}),
+        pytest.param(
+            "user_embedding",
+            {"embedding": 2, "hidden": 8, "decay": 0.3, "strength": 0.1, "learning_rate": 0.03},
+            marks=pytest.mark.slow,
+        ),
         ("drm", {"components": 5}),
     ],
 )

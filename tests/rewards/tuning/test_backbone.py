@@ -64,6 +64,7 @@ def test_full_fine_tuning_shares_no_buffer_with_the_model(lm, key):
     assert not pointers & {leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(trained)}
 
 
+@pytest.mark.slow
 def test_what_was_trained_scanned_serves_unrolled_layers_and_back(lm, key):
     trained = moved(Lora(rank=2).init(key(), lm.params), key)
     apart = for_layers(trained, "unrolled")

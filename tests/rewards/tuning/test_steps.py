@@ -41,7 +41,12 @@ def summed(lm, method, variables, pairs, size, length=32, remat=False):
 
 @pytest.mark.parametrize(
     "method",
-    [Arm(beta=0.5), PersonalArm(beta=0.5, rank=3), PDpo(tokens=2), TunedBradleyTerry()],
+    [
+        Arm(beta=0.5),
+        pytest.param(PersonalArm(beta=0.5, rank=3), marks=pytest.mark.slow),
+        pytest.param(PDpo(tokens=2), marks=pytest.mark.slow),
+        pytest.param(TunedBradleyTerry(), marks=pytest.mark.slow),
+    ],
     ids=lambda method: method.name,
 )
 def test_gradients_are_the_slopes_of_the_loss(lm, method, key):

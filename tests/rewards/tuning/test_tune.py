@@ -55,6 +55,7 @@ def test_arm_recovers_a_liked_letter_and_steers_towards_it(lm, arm):
     np.testing.assert_allclose([0.5 * s.reward for s in guided], own, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_gates_tell_users_apart_and_the_unseen_get_the_prior(lm, personal):
     found = accuracy(personal, lm, OPPOSED)
     assert found.macro is not None
@@ -104,6 +105,7 @@ def test_soft_tokens_recover_opposed_tastes_and_their_guidance_sums_to_the_rewar
     assert len(written.tokens) <= 3
 
 
+@pytest.mark.slow
 def test_a_tuned_bradley_terry_model_guides_and_its_language_model_is_a_plain_folder(lm, tmp_path):
     model = fit(lm, TunedBradleyTerry(), SAME, pairs=120, epochs=16).model
     found = accuracy(model, lm, SAME)
