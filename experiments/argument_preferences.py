@@ -5,7 +5,7 @@ Claim:    of arXiv 2512.23067: ranking accuracy of a personal reward model says 
 Command:  jaxalign run experiments/argument_preferences.py --data FOLDER
           FOLDER holds UKPConvArg1: the official XML files, or arguments.jsonl and votes.csv.
 Hardware: 2 CPU cores, SmolLM2-135M.
-Time:     76 core minutes: 13 for features, 63 for the rest (52 minutes on 2 cores beside other work; not measured alone).
+Time:     76 core minutes: 13 for features, 63 for the rest (52 minutes beside other work; not measured alone).
           A smaller `test_prompts` takes less.
 Expected: RM accuracy 73 to 77 % (drm 62 %), policy accuracy 60 to 62 % for all and for the language model alone, in the
           form `sequence` 65 to 77 % (docs/results.md).
