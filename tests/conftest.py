@@ -46,6 +46,15 @@ def pytest_configure(config):
         config.stash["shapes"] = install_import_hook("jaxalign", "beartype.beartype")
 
 
+@pytest.fixture(scope="module")
+def quick_compilation():
+    """For modules that compile many programs and run each for a moment: optimising them takes most of the time."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture
 def key():
     """A function that gives a new random key at each call, so that no test uses a key twice."""

@@ -6,7 +6,6 @@ import re
 import sys
 from pathlib import Path
 
-import jax
 import pytest
 import tiny
 
@@ -15,6 +14,8 @@ from jaxalign.errors import DataError, InputError
 from jaxalign.evaluation.experiment import Experiment
 from jaxalign.metrics import measures
 from jaxalign.rewards import export
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 PAGE = Path(__file__).parents[1] / "docs" / "plugins.md"
 CODE = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL))
@@ -30,15 +31,6 @@ def fresh(monkeypatch, tmp_path):
         monkeypatch.setattr(registry, "added", {})
     monkeypatch.setenv("JAXALIGN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("jaxalign.cli.runtime.use_compilation_cache", lambda: None)
-    monkeypatch.setattr("jaxalign.cli.run.use_compilation_cache", lambda: None)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

@@ -196,7 +196,6 @@ def test_fit_writes_its_curves(wandb, tmp_path, monkeypatch, capsys):
     """From the command line; early stopping leaves no points."""
     pytest.importorskip("tensorboardX")
     monkeypatch.setenv(files.CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr("jaxalign.cli.runtime.use_compilation_cache", lambda: None)
     config = tiny._config("llama", vocab_size=258, hidden_size=8, num_layers=1, num_heads=1, num_kv_heads=1, head_dim=8)
     tiny.save_tokenizer(tiny.save(tmp_path / "lm", config, bos_token_id=0, eos_token_id=1))
     rows = [

@@ -28,6 +28,9 @@ from jaxalign.rewards.features import Pooling, chat_prompt
 from jaxalign.rewards.pairs import standardise
 from jaxalign.rewards.protocol import Method, RewardModel, Tree
 
+# Users of a text up to which all batches have room for as many: heads of so many cost little beside the pass.
+_SLOTS = 32
+
 
 class Entry(NamedTuple):
     """One text that is judged as one user would."""
@@ -222,7 +225,7 @@ class Judging:
         }
         found["log_prob"] = np.zeros(len(texts))
         found["tokens"] = np.asarray([text.response for text in encoded], np.float64)
-        for batch, out in self._passes(encoded, users, power_of_two(slots)):
+        for batch, out in self._passes(encoded, users, slots):
             for row, place in enumerate(batch.places):
                 found["log_prob"][place] = out["log_prob"][row]
                 count = len(users[place])
@@ -244,14 +247,16 @@ class Judging:
         config = self._lm.config
         most = max(self._ks)
         for batch in batches(texts, self._batch_size, self._lm.pad_id, config.max_position):
-            # As many slots for all: heads cost little beside the language model, and another number compiles again.
-            index = np.zeros((len(batch.rows), slots), np.int32)
+            # Few different numbers of slots, since each compiles again.
+            used = max(1, *(len(users[row]) for row in batch.rows))
+            width = power_of_two(max(used, min(slots, _SLOTS)))
+            index = np.zeros((len(batch.rows), width), np.int32)
             for row, text in enumerate(batch.rows):
                 own = users[int(text)]
                 index[row, : len(own)] = [self._row[user] for user in own]
             # The judge's arrays count as well as the candidates' own.
             per_position = piece_size(config, len(batch.rows), batch.width, most)
-            heads = max(1, (1 << 24) // (len(batch.rows) * slots * (most + 1) * 8))
+            heads = max(1, (1 << 24) // (len(batch.rows) * width * (most + 1) * 8))
             program = ForcedProgram(config, most, True, batch.width, min(per_position, heads))
             out = self._forced(
                 program,

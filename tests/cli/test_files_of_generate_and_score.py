@@ -21,11 +21,6 @@ def folder(tmp_path_factory):
     return folder / "model"
 
 
-@pytest.fixture(autouse=True)
-def no_compilation_cache(monkeypatch):
-    monkeypatch.setattr("jaxalign.cli.runtime.use_compilation_cache", lambda: None)
-
-
 def write(path, items):
     path.write_text("".join(json.dumps(item) + "\n" for item in items))
     return path

@@ -60,9 +60,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch, tmp_path):
-    """Caches in a temporary folder; no compiled programs are kept."""
+    """Caches in a temporary folder."""
     monkeypatch.setenv(files.CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr("jaxalign.cli.runtime.use_compilation_cache", lambda: None)
 
 
 def test_fit_then_adapt(folder, tmp_path, capsys):

@@ -24,8 +24,6 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def run(folder, monkeypatch, capsys):
-    monkeypatch.setattr("jaxalign.cli.runtime.use_compilation_cache", lambda: None)
-
     def run(command, *arguments, status=0):
         flags = ["--model", str(folder / "lm"), "--reward-head", str(folder / "head.npy"), *map(str, arguments)]
         assert cli.main([command, *flags]) == status
@@ -54,7 +52,6 @@ def test_flags_that_do_not_go_together(run, folder):
 
 @pytest.mark.slow
 def test_sums_over_given_responses_of_the_real_model(smollm2, shared, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("jaxalign.cli.runtime.use_compilation_cache", lambda: None)
     cases = json.loads((shared / "golden" / "smollm2_135m_policy.json").read_text())["cases"]
     lines = [json.dumps({"prompt": case["prompt"], "response": case["response"]}) + "\n" for case in cases]
     (tmp_path / "r.jsonl").write_text("".join(lines))

@@ -19,6 +19,8 @@ from jaxalign.rewards.scoring import pair_rewards
 from jaxalign.rewards.tuning import TunedModel
 from jaxalign.rewards.tuning import export as tuned
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 CONFIG = tiny._config("llama", vocab_size=258, hidden_size=16, num_heads=2, num_kv_heads=1, head_dim=8, max_position=64)
 WORDS = ("red", "blue", "a longer answer", "no", "yes indeed")
 ROWS = [
@@ -44,17 +46,9 @@ def lm(folder):
     return models.load(str(folder), layers="scanned")  # one compiled body
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch, tmp_path):
     monkeypatch.setenv(files.CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr("jaxalign.cli.runtime.use_compilation_cache", lambda: None)
 
 
 @pytest.fixture(scope="module")

@@ -20,13 +20,6 @@ TEMPLATE = (
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model whose tokenizer adds BOS to every text, and whose template writes one too."""

@@ -3,7 +3,6 @@ the forms of policy accuracy."""
 
 import dataclasses
 
-import jax
 import numpy as np
 import planted
 import pytest
@@ -19,6 +18,8 @@ from jaxalign.evaluation.roster import Roster
 from jaxalign.evaluation.sharding import make_mesh
 from jaxalign.rewards.protocol import row_of
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 LM = stepwise.tiny_lm()
 WIDTH, VOCAB = LM.config.hidden_size, LM.config.vocab_size
 PROMPTS, RESPONSES = stepwise.prompts(5, 12, 1, 7), stepwise.prompts(5, 3, 9, 1, seed=1)
@@ -26,13 +27,6 @@ TEXTS = list(zip(PROMPTS, RESPONSES, strict=True))
 USERS = [("u0", "u2"), ("u1",), ("u2", "u1", "u0"), ()]
 WEIGHTS, KS = (0.0, 0.5, 2.0), (3, 1, VOCAB)
 NAMES = ("bt", "per_user", "pal", "vpl")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import sys
 import types
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from tiny_run import RESULTS, SETTINGS, read, rows, save_model, settings, write
@@ -17,6 +16,8 @@ from jaxalign.cli import main
 from jaxalign.errors import InputError
 from jaxalign.evaluation.experiment import Experiment
 from jaxalign.evaluation.pipeline import run
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +29,6 @@ def folder(tmp_path_factory):
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("JAXALIGN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

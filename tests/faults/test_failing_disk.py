@@ -2,7 +2,6 @@
 
 import contextlib
 
-import jax
 import pytest
 from disk import ERRORS, Killed, faulty
 from tiny_run import RESULTS, save_model, settings
@@ -11,12 +10,7 @@ from jaxalign import models
 from jaxalign.evaluation.pipeline import run
 from jaxalign.files import UNFINISHED
 
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import functools
 
-import jax
 import numpy as np
 import pytest
 from planted import WIDTH, make_blocks, short
@@ -10,13 +9,9 @@ from planted import WIDTH, make_blocks, short
 from jaxalign import rewards
 
 
-@pytest.fixture(autouse=True, scope="package")
-def quick_compilation():
-    """These tests compile many small programs and run each for a moment: optimising them takes most of the time."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+@pytest.fixture(autouse=True, scope="module")
+def hurry(quick_compilation):
+    """All of these tests."""
 
 
 @pytest.fixture(scope="session")

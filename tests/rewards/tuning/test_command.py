@@ -22,9 +22,8 @@ from jaxalign.rewards.tuning import Arm, Recipe, export
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch, tmp_path):
-    """Caches in a temporary folder; no compiled programs are kept."""
+    """Caches in a temporary folder."""
     monkeypatch.setenv(files.CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr("jaxalign.cli.runtime.use_compilation_cache", lambda: None)
 
 
 def test_tune_writes_a_model_that_generate_uses(folder, tmp_path, capsys, monkeypatch):
