@@ -81,3 +81,21 @@ def test_features_continue_where_they_were_interrupted(folder, tmp_path):
     # What was there is reported at once, as one item; then only the last batch is computed.
     assert again == [8, 4]
     np.testing.assert_allclose(resumed.last, extract(lm, texts, batch_size=4).last, atol=2e-5)
+
+
+def test_shares_over_one_cache_are_to_the_bit_what_one_process_reads(folder, tmp_path):
+    from jaxalign import models
+
+    lm = models.load(str(folder))
+    texts = [("Say it.", "the sea is deep " * (1 + n % 3) + str(n)) for n in range(11)]
+    whole = extract(lm, texts, batch_size=4)
+    counts = []
+    for share in range(2):
+        extract(lm, texts, cache=tmp_path / "features", batch_size=4, share=(share, 2), progress=counts.append)
+    # Batches of 4, 4 and 3 texts: the first and the last are one's; the other then finds them in the cache.
+    assert counts == [4, 3, 7, 4]
+    read = []
+    joined = extract(lm, texts, cache=tmp_path / "features", batch_size=4, progress=read.append)
+    assert read == [11]
+    for name in ("last", "mean", "prompt", "log_prob"):
+        np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name))
