@@ -146,8 +146,8 @@ def compare(
 def peer_record(other: Any, rounds: Rounds, ours: dict[str, Prepared], case: Case) -> dict[str, Any]:
     """A peer's numbers: its rate, ours over its own, and whether it gave the tokens that we give."""
     runs = rounds[other.arm.name]
-    tokens = other.rows * case.new_tokens
-    work = other.rows / case.batch
+    tokens = other.rows * other.new_tokens
+    work = tokens / (case.batch * case.new_tokens)
     numbers: dict[str, Any] = {
         "tokens_per_second": harness.part(runs).map(lambda seconds: tokens / seconds),
         "ratio_to_plain": harness.speed_ratio(runs, rounds["none"], work),
@@ -157,8 +157,10 @@ def peer_record(other: Any, rounds: Rounds, ours: dict[str, Prepared], case: Cas
         if kind in ours:
             numbers[f"{kind}_over_peer"] = harness.speed_ratio(rounds[kind], runs, 1 / work)
             output = ours[kind].output
-            same[kind] = same_rows(None if output is None else output[: other.rows], other.output())
-    return {"case": case, "peer": other.arm.name, "rows": other.rows, "metrics": numbers, "same_tokens_as": same}
+            ours_cut = None if output is None else output[: other.rows, : other.new_tokens]
+            same[kind] = same_rows(ours_cut, other.output())
+    count = {"rows": other.rows, "new_tokens": other.new_tokens}
+    return {"case": case, "peer": other.arm.name, **count, "metrics": numbers, "same_tokens_as": same}
 
 
 def same_rows(ours: np.ndarray | None, theirs: np.ndarray | None) -> float:

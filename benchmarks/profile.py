@@ -103,7 +103,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = operations(prepared.decode.program.as_text())
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.out or Path(temporary)
-        with jax.profiler.trace(str(folder)):
+        # The host's Python frames are of no interest, and recording them can take minutes.
+        recorded = jax.profiler.ProfileOptions()
+        recorded.python_tracer_level = 0
+        with jax.profiler.trace(str(folder), profiler_options=recorded):
             seconds: Any = prepared.run()
         spent = by_operation(events(folder), known)
     total = sum(s for _, _, s in spent)

@@ -5,9 +5,9 @@ Claim:    none is built in. The report shows how well reward models rank the use
 Command:  jaxalign run experiments/quickstart.py
           jaxalign run experiments/quickstart.py --data FILE.jsonl --out results/mine     (your own preferences)
 Hardware: 2 CPU cores; SmolLM2-135M is fetched once (100 MB).
-Time:     7 minutes on 2 cores (11 core minutes), after the download of the language model.
+Time:     7 minutes on 2 cores (12 core minutes), the download and conversion of the language model included.
 Expected: RM accuracy of the oracle 96 %, of personal models (lore, pref, per_user, drm) 60 to 65 % for seen users, of
-          `bt` 50 to 55 %; policy accuracy 50 to 57 %, of the language model alone 57 %: with 64 prompts and w up to 2,
+          `bt` 50 %; policy accuracy 53 to 56 %, of the language model alone 57 %: with 64 prompts and w up to 2,
           what is learned about ranking hardly moves the policy. In text, guided methods gain true utility on the
           plain model for some users; with 2 users of each group that is a look and no proof.
 """

@@ -19,6 +19,9 @@ from benchmarks.harness import Arm
 from benchmarks.peers import torch_model
 from jaxalign.models import LanguageModel
 
+FEW = 4
+"""Tokens that a decoder without a cache gives."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
@@ -27,12 +30,14 @@ class Peer:
     Attributes:
       arm: runs it.
       rows: how many prompts it is given.
+      new_tokens: how many tokens it gives each of them.
       equals: our kinds that do the same mathematics, whose tokens it must give in float32.
       output: `[rows, new_tokens]`, what the last run gave.
     """
 
     arm: Arm
     rows: int
+    new_tokens: int
     equals: tuple[str, ...]
     output: Callable[[], np.ndarray]
 
@@ -55,7 +60,8 @@ class Peers:
     def arms(self, case: Case, rows: int) -> list[Peer]:
         """The peers for a case; ARGS takes one row at a time and gets the first `rows` prompts, one after the other.
 
-        Without a cache it is so slow that it is run beside batch 1 alone; its rate does not depend on the batch.
+        Without a cache it is so slow that it is run beside batch 1 alone, for a few tokens: its rate depends neither on
+        the batch nor, while the prompt is much longer than they are, on their number.
         """
         prompts = torch.from_numpy(random_prompts(self.vocab_size, case.batch, case.prompt)).long().to(self.device)
         few, n, k = min(rows, case.batch), case.new_tokens, case.top_k
@@ -66,7 +72,9 @@ class Peers:
         ]
         if case.batch == 1:
             peers.append(
-                self._peer("ARGS, no cache", ("head", "separate"), prompts, partial(self.args_no_cache, k=k), n)
+                self._peer(
+                    "ARGS, no cache", ("head", "separate"), prompts, partial(self.args_no_cache, k=k), min(n, FEW)
+                )
             )
         return peers
 
@@ -85,9 +93,9 @@ class Peers:
 
         def warm() -> None:
             with torch.inference_mode():
-                decode(prompts, 2)
+                decode(prompts, min(2, new_tokens))
 
-        return Peer(Arm(name, run, warm), len(prompts), equals, lambda: outputs[0])
+        return Peer(Arm(name, run, warm), len(prompts), new_tokens, equals, lambda: outputs[0])
 
     def generate(self, prompts: torch.Tensor, new_tokens: int) -> torch.Tensor:
         """The library's own greedy decoding."""

@@ -95,7 +95,7 @@ def run(program: Program, model: Decoder, guidance, selection, rows: Rows, state
     def body(state: State) -> State:
         if state.hidden is None:
             hidden, new = step(model, state.token[:, None], state.cache)
-            state = state._replace(cache=state.cache.write(new))
+            state = state._replace(cache=state.cache.write(new, after=hidden[:, 0]))
             return _take(program, model, guidance, selection, rows, state, hidden[:, 0])
         return _take(program, model, guidance, selection, rows, state, state.hidden)
 

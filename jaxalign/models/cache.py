@@ -49,11 +49,21 @@ class Cache(NamedTuple):
             layers=jax.tree.map(lambda x: jnp.take(x, rows, axis=axis), self.layers), start=self.start[rows]
         )
 
-    def write(self, new: "tuple[KV, ...] | KV", advance: int = 1) -> "Cache":
+    def write(self, new: "tuple[KV, ...] | KV", advance: int = 1, after: jax.Array | None = None) -> "Cache":
         """Writes `new` (laid out as `layers`, with `advance` slots) at `slot` and moves the slot on.
 
         The caller makes sure that there is room: a write past the end would move back onto earlier slots.
+
+        Args:
+          new: keys and values.
+          advance: slots that are written.
+          after: `[batch, width]`, hidden states that were computed from this very cache. XLA on CPUs would otherwise
+            write first and copy the whole buffers for those who still read them. Rows whose hidden states are not
+            finite are written as zeros.
         """
+        if after is not None:
+            sound = jnp.all(jnp.isfinite(after), axis=1)[:, None, None, None]
+            new = jax.tree.map(lambda x: jnp.where(sound.reshape((1,) * (x.ndim - 4) + sound.shape), x, 0), new)
 
         def put(buffer, piece):
             return jax.lax.dynamic_update_slice_in_dim(buffer, piece.astype(buffer.dtype), self.slot, axis=-2)

@@ -106,4 +106,4 @@ class AutoregressiveReward(VocabularyGuidance):
 
     def advance(self, carry: EncodedText, pending, choice, token) -> EncodedText:
         hidden, new = step(bind(self.config, self.params), token[:, None], carry.cache)
-        return EncodedText(carry.cache.write(new), hidden)
+        return EncodedText(carry.cache.write(new, after=hidden[:, 0]), hidden)
