@@ -1,6 +1,7 @@
 """Decoding as a whole: why rows stop, what is compiled, what is drawn, and what is recorded."""
 
 import dataclasses
+import re
 import types
 
 import jax.numpy as jnp
@@ -227,6 +228,21 @@ def test_records_are_what_recomputing_gives(kind):
             assert got["changed"] == (token != log_prob.argmax())
             changed += got["changed"]
     assert changed > 3
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_no_step_copies_the_cache(guided):
+    """XLA's CPU compiler would write the new slot first, and copy all buffers for those who still read them."""
+    program = loop.Program(LM.config, CONTEXT, max_tokens=8, max_top_k=4 if guided else 0, end_ids=(), pad_id=0)
+    guidance = RewardHead.linear(np.ones(LM.config.hidden_size, np.float32)) if guided else None
+    rows = make_rows(2, max_new_tokens=8, top_k=4)
+    first = (np.ones((2, 16), np.int32), np.array([16, 3], np.int32), np.ones(2, bool))
+    state = loop.start(program, LM.params, guidance, Greedy(), rows, *first)
+    keys = state.cache.layers[0][0]
+    text = loop.decode.lower(program, LM.params, guidance, Greedy(), rows, state).compile().as_text()
+    shape = f"f32[{','.join(map(str, keys.shape))}]"
+    assert shape in text
+    assert not [line for line in text.splitlines() if re.search(rf"= {re.escape(shape)}\S* copy\(", line)]
 
 
 def test_results_come_batch_by_batch_longest_first_with_their_places():

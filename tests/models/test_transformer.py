@@ -20,6 +20,7 @@ from jaxalign.models.transformer import (
     layers_of,
     param_axes,
     prefill,
+    project,
     rope_frequencies,
     step,
 )
@@ -216,6 +217,22 @@ def test_a_single_row_and_token_in_bfloat16(params_of):
     alone, _ = advance(config, params, text[:, 19:], cache.extend(20))
     together, _ = encode(config, params, np.tile(text, (4, 1)), np.full(4, 20, np.int32))
     close(alone[0, 0], together[0, -1], atol=0.05)
+
+
+@pytest.mark.parametrize("outputs", [64, 65, 66])
+def test_products_of_few_and_many_rows(outputs):
+    """Few rows go through blocks of the matrix on CPUs, where their number divides it."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((outputs, 5, 7)).astype(np.float32)
+    for rows in (1, 2, 3, 31, 32, 33, 80):
+        x = rng.standard_normal((rows, 5, 7)).astype(np.float32)
+        exact = np.einsum("rij,oij->ro", x, weight, dtype=np.float64)
+        for product in (jax.jit(project, static_argnums=2), project):
+            close(product(x[:, None], weight, 2)[:, 0], exact)
+        mapped = jax.vmap(lambda y: project(y, weight, 2))(jnp.asarray(x))
+        close(mapped, exact)
+        slope = jax.grad(lambda w, x=x: jnp.sum(project(x, w, 2) ** 2))(jnp.asarray(weight))
+        np.testing.assert_allclose(slope, 2 * np.einsum("ro,rij->oij", exact, x), rtol=1e-4, atol=1e-3)
 
 
 # Rows without a single token, and gradients.
