@@ -1,8 +1,11 @@
 """Whether a guidance fits a language model and a batch: asked before any work."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxalign.decoding.guidance import AutoregressiveReward, Ensemble, Guidance, RewardHead, SeparateRewardModel, Sum
@@ -98,11 +101,20 @@ def _check_users(name: str, users, user: np.ndarray) -> None:
 def _check_width(name: str, term, width: int) -> None:
     """Runs the reward function on shapes alone: a head of another width is found before anything is computed."""
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), term.users)
-    hidden = jax.ShapeDtypeStruct((2, width), np.dtype("float32"))
-    prompt = jax.ShapeDtypeStruct((width,), np.dtype("float32"))
+    leaves, tree = jax.tree.flatten((term.shared, one))
+    kinds = tuple((tuple(getattr(leaf, "shape", ())), jnp.result_type(leaf)) for leaf in leaves)
     try:
-        out = jax.eval_shape(term.function, term.shared, one, hidden, prompt)
+        shape = _reward_shape(term.function, tree, kinds, width)
     except (TypeError, ValueError) as error:
         raise ModelError(f"{name}: its reward function does not take hidden states of width {width}: {error}") from None
-    if out.shape != (2,):
-        raise ModelError(f"{name}: its reward function gives shape {out.shape} for 2 hidden states; (2,) is needed")
+    if shape != (2,):
+        raise ModelError(f"{name}: its reward function gives shape {shape} for 2 hidden states; (2,) is needed")
+
+
+@functools.lru_cache(maxsize=64)
+def _reward_shape(function: Callable, tree: Any, kinds: tuple, width: int) -> tuple[int, ...]:
+    """The shape of two hidden states' rewards. Kept, since JAX keeps what it traces here, each time anew."""
+    shared, one = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*kind) for kind in kinds])
+    hidden = jax.ShapeDtypeStruct((2, width), np.dtype("float32"))
+    prompt = jax.ShapeDtypeStruct((width,), np.dtype("float32"))
+    return jax.eval_shape(function, shared, one, hidden, prompt).shape
