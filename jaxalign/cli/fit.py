@@ -155,11 +155,11 @@ def values(text: str) -> list[float]:
 def read_features(model: str, rows: Sequence[Any], dtype: Any, batch_size: int) -> tuple[Any, Any]:
     """The language model, and the features of all texts in `rows`, computed or read from the cache folder."""
     from jaxalign import models
-    from jaxalign.cli.runtime import use_compilation_cache
+    from jaxalign.cli.runtime import prepare_jax
     from jaxalign.files import cache_dir
     from jaxalign.rewards.features import extract
 
-    use_compilation_cache()
+    prepare_jax()
     lm = models.load(model, dtype=dtype)
     pairs = [(row.prompt, text) for row in rows for text in (row.chosen, row.rejected)]
     # Prompts may be lists of messages: distinct texts are those that `extract` counts.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxalign.cli import flags
-from jaxalign.cli.runtime import progress, use_compilation_cache
+from jaxalign.cli.runtime import prepare_jax, progress
 from jaxalign.errors import InputError
 
 _USAGE = """usage: jaxalign run EXPERIMENT.py [--FIELD VALUE ...]
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         return launch([sys.executable, "-m", "jaxalign", "run", *rest], processes)
     experiment = flags.parse(f"run {rest[0]}", type(default), rest[1:], default=default)
     experiment.check()
-    use_compilation_cache()
+    prepare_jax()
     from jaxalign import models
     from jaxalign.evaluation import distributed, pipeline, plan
     from jaxalign.evaluation.sharding import make_mesh, parse_mesh

@@ -10,12 +10,16 @@ from typing import IO
 from jaxalign.errors import InputError
 
 
-def use_compilation_cache() -> None:
-    """Keeps compiled programs in the cache folder, so that a second run of the same shapes compiles nothing."""
+def prepare_jax() -> None:
+    """Keeps compiled programs in the cache folder, so that a second run of the same shapes compiles nothing.
+
+    JAX_ENABLE_X64 of the environment is not heeded: a command gives the same results everywhere.
+    """
     import jax
 
     from jaxalign.files import cache_dir
 
+    jax.config.update("jax_enable_x64", False)
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "compiled"))
 

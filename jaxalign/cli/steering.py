@@ -59,7 +59,7 @@ def load_model(options: Steering) -> Any:
       InputError: a plugin that fails, or a guidance that there is not; before anything is loaded.
     """
     from jaxalign import models, plugins
-    from jaxalign.cli.runtime import use_compilation_cache
+    from jaxalign.cli.runtime import prepare_jax
 
     plugins.load(options.plugins)
     if options.guidance:
@@ -67,7 +67,7 @@ def load_model(options: Steering) -> Any:
 
         GUIDANCES.find(options.guidance[0])
         settings(options.guidance[1:])
-    use_compilation_cache()
+    prepare_jax()
     return models.load(options.model, dtype=options.dtype, layers=options.layers)
 
 

@@ -120,7 +120,7 @@ def main(arguments: Sequence[str]) -> int:
     from contextlib import nullcontext
 
     from jaxalign import models, tracking
-    from jaxalign.cli.runtime import use_compilation_cache
+    from jaxalign.cli.runtime import prepare_jax
     from jaxalign.files import write_json
     from jaxalign.rewards import tuning
     from jaxalign.rewards.checkpoint import Checkpoints
@@ -148,7 +148,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     recipe.check()
     train, validation, test = _rows(options, method.personal)
-    use_compilation_cache()
+    prepare_jax()
     lm = models.load(options.model, dtype=options.dtype, layers=options.layers)
     saver = nullcontext() if options.checkpoints is None else Checkpoints(options.checkpoints)
     steps = options.epochs * -(-len(train) // options.batch_size)

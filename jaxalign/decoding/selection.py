@@ -5,6 +5,7 @@ candidate guidance, most probable first. To add one, write a frozen dataclass wi
 """
 
 import dataclasses
+import functools
 from typing import Protocol
 
 import jax
@@ -64,5 +65,5 @@ class Sample:
             scaled = vocabulary.keep_top_k(scaled, rows.top_k, self.max_top_k)
         if self.use_top_p:
             scaled = vocabulary.keep_top_p(scaled, rows.top_p)
-        uniform = jax.vmap(jax.random.uniform)(key)
+        uniform = jax.vmap(functools.partial(jax.random.uniform, dtype=jnp.float32))(key)
         return jnp.where(greedy, vocabulary.argmax(scores), vocabulary.sample(scaled, uniform))

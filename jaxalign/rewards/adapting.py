@@ -9,6 +9,7 @@ import jax
 from jaxalign.data.blocks import PairBlocks
 from jaxalign.errors import DataError, FitError, InputError
 from jaxalign.rewards.pairs import Pairs, check, to_device
+from jaxalign.rewards.precision import in_float32
 from jaxalign.rewards.protocol import Method, RewardModel, Tree, finite, row_of
 
 
@@ -19,6 +20,7 @@ def adapt_on_device(method: Method, params: Tree, pairs: Pairs) -> Tree:
         return method.adapt(params, pairs)
 
 
+@in_float32
 def adapt(model: RewardModel, support: PairBlocks) -> RewardModel:
     """The same reward model for the users of `support`: `shared` as it was, `user_params` adapted to their pairs.
 

@@ -18,6 +18,7 @@ from jaxalign.rewards.adapting import adapt, adapt_on_device
 from jaxalign.rewards.checkpoint import Checkpoints, fingerprint
 from jaxalign.rewards.ensemble import Ensemble
 from jaxalign.rewards.pairs import Statistics, check, statistics, to_device
+from jaxalign.rewards.precision import in_float32
 from jaxalign.rewards.protocol import Method, RewardModel, Tree, finite, row_of
 from jaxalign.rewards.scoring import Evaluation, evaluate, pair_rewards
 
@@ -88,6 +89,7 @@ class FitResult:
     ensemble: Ensemble
 
 
+@in_float32
 def fit(
     method: Method,
     train: PairBlocks,

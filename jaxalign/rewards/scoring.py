@@ -15,6 +15,7 @@ from jaxalign.metrics.accuracy import count, macro, micro, worst_tenth
 from jaxalign.metrics.calibration import expected_calibration_error
 from jaxalign.rewards.adapting import check_width
 from jaxalign.rewards.pairs import Pairs, check, to_device
+from jaxalign.rewards.precision import in_float32
 from jaxalign.rewards.protocol import Method, RewardModel, Tree
 
 _log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ def _score(model: RewardModel, blocks: PairBlocks) -> tuple[np.ndarray, np.ndarr
     return np.asarray(chosen), np.asarray(rejected), np.asarray(losses)
 
 
+@in_float32
 def pair_rewards(model: RewardModel, blocks: PairBlocks) -> PairRewards:
     """Rewards of all pairs of users whom the model knows (seen, or adapted to).
 
@@ -111,6 +113,7 @@ def warn_of_ties(method: str, pairs: int, ties: int) -> None:
         _log.warning("%s gives both texts the same reward in %d of %d pairs: each counts one half", method, ties, pairs)
 
 
+@in_float32
 def evaluate(model: RewardModel, blocks: PairBlocks) -> Evaluation:
     """Loss, accuracy, calibration and spread on pairs of users whom the model knows; raises as `pair_rewards`."""
     chosen, rejected, losses = _score(model, blocks)
