@@ -37,11 +37,13 @@ def test_peers_give_our_tokens(lm):
     all_peers = decode_torch.Peers(lm, weight=0.5)
     peers = all_peers.arms(case, rows=2) + all_peers.arms(dataclasses.replace(case, batch=1), rows=1)[-1:]
     assert [peer.arm.name for peer in peers] == ["HF generate", "ARGS", "two-model logits", "ARGS, no cache"]
+    assert [peer.new_tokens for peer in peers] == [6, 6, 6, decode_torch.FEW]
     for peer in peers:
         seconds = peer.arm.run()
         assert seconds["total"] > 0
         for kind in peer.equals:
-            np.testing.assert_array_equal(peer.output(), ours[kind].output[: peer.rows], err_msg=peer.arm.name)
+            expected = ours[kind].output[: peer.rows, : peer.new_tokens]
+            np.testing.assert_array_equal(peer.output(), expected, err_msg=peer.arm.name)
 
 
 def test_the_pair_loop_gives_our_rewards(lm):
