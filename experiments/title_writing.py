@@ -8,7 +8,8 @@ Claim:    of arXiv 2512.23067: methods that rank far better need not write more 
 Command:  jaxalign run experiments/title_writing.py --data FOLDER
           FOLDER holds the Anthology's XML, or papers.jsonl and authorship.csv.
 Hardware: 2 CPU cores, SmolLM2-135M.
-Time:     not measured on an idle machine yet; `--dry-run` estimates it.
+Time:     not measured to its end: beside other work, sampling, features, fits and judging took 60 core minutes, and
+          the in-context policies and the texts, as many tokens again, are to be added; `--dry-run` estimates it.
 Expected: no result is on record yet.
 """
 
