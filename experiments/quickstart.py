@@ -16,7 +16,7 @@ from jaxalign.evaluation.experiment import Experiment
 
 experiment = Experiment(
     name="quickstart",
-    title="Quickstart: simulated users of SmolLM2-135M",
+    title="Quickstart: which reward model to deploy, SmolLM2-135M",
     methods=("bt", "per_user", "lore", "pref", "mrm", "drm"),
     pooling="mean",
     weights=(0.5, 2.0),
