@@ -80,7 +80,7 @@ def _product_on_cpu(rows: jax.Array, matrix: jax.Array) -> jax.Array:
         # The whole matrix is converted, slowly, for one row, and streamed for two: 7 times faster.
         return _product(jnp.concatenate([rows, rows]), matrix)[:1]
     if matrix.dtype == jnp.float32 and 1 < count <= _FEW_ROWS and outputs % _BLOCKS == 0:
-        # One product rearranges the matrix before it multiplies; a batch of products does not: 1.4 to 1.9 times faster.
+        # One product rearranges the matrix before it multiplies; a batch of products does not: up to 1.9 times faster.
         blocks = matrix.reshape(_BLOCKS, outputs // _BLOCKS, -1)
         # The matrix first: its outputs stay in order, and only the small result is transposed.
         return _product(blocks, jnp.broadcast_to(rows, (_BLOCKS, *rows.shape)), batch=1).reshape(outputs, count).T

@@ -8,7 +8,8 @@ import functools
 
 import numpy as np
 import pytest
-from test_tokenizer import CHATML, LLAMA3, MISTRAL, build, library_chat
+from test_tokenizer import STYLES as TOKENIZERS
+from test_tokenizer import build, library_chat
 
 from jaxalign.models.tokenizer import Tokenizer
 
@@ -68,24 +69,8 @@ DEEPSEEK = (
 
 IM = ["<|end|>", "<|im_start|>", "<|im_end|>"]
 STYLES = {
-    "chatml": {"special": IM, "template": CHATML, "eos": "<|im_end|>"},
+    **{name: TOKENIZERS[name] for name in ("chatml", "llama3", "mistral")},
     "qwen": {"special": IM, "template": QWEN, "eos": "<|im_end|>"},
-    "llama3": {
-        "special": ["<|begin|>", "<|end|>", "<|head|>", "<|body|>", "<|eot|>"],
-        "template": LLAMA3,
-        "bos": "<|begin|>",
-        "eos": "<|end|>",
-        "adds_bos": True,
-    },
-    "mistral": {
-        "special": ["<s>", "</s>"],
-        "plain": ["[INST]", "[/INST]"],
-        "template": MISTRAL,
-        "bos": "<s>",
-        "eos": "</s>",
-        "adds_bos": True,
-        "metaspace": True,
-    },
     "gemma": {
         "special": ["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"],
         "template": GEMMA,
